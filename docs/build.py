@@ -45,25 +45,14 @@ from telemetry.catalogue.nvml import (
     OfLinks,
 )
 from telemetry.devices import Event
-from telemetry.metric import Lane, Metric, Table
+from telemetry.metric import Lane, Metric
 from telemetry.notations.kernel_log import parse_line
 from telemetry.statements.catalogue import Statement, statements
 from telemetry.statements.node import HARMLESS, node_statements
 from telemetry.text.field_texts import field_texts
+from telemetry.wire import tables
 
 DOCS = Path(__file__).parent
-
-_TABLES = {
-    Table.GPU: "One row for each GPU, labelled `cluster`, `node`, `gpu` (index) and `uuid`.",
-    Table.LINK: "One row for each NVLink or xGMI link of each GPU, labelled also `link`.",
-    Table.NODE: "One row for each machine.",
-    Table.PORT: "One row for each port of an InfiniBand, RoCE or Ethernet adapter and each bond, labelled `port` (`mlx5_0/1`, `eno1`); "
-    "files are below `/sys/class/infiniband/ADAPTER/ports/NUMBER`.",
-    Table.INSTANCE: "One row for each MIG instance (NVML's MIG devices), labelled as its GPU and `instance_uuid`, "
-    "`gpu_instance`, `compute_instance` and `profile`. On the page with dcgm-exporter's names, memory used and "
-    "activity of instances stand in place of their GPU's, with `GPU_I_ID` and `GPU_I_PROFILE`.",
-}
-
 
 SOURCES = {"nvml": "NVML", "smi": "nvidia-smi -q", "amd": "amdgpu", "host": "the host"}
 """Title of each source's column in docs/metrics.md."""
@@ -82,14 +71,13 @@ def metrics_page() -> str:
         "otherwise. `F` is a field of `nvmlDeviceGetFieldValues`, `GPM` a performance metric.",
         "For AMD: files below the PCI device of the GPU, `M` a field of its binary table `gpu_metrics`.",
     ]
-    for table in Table:
-        text = _TABLES[table]
+    for table, kind in tables.KINDS.items():
         rows = [metric for metric in CATALOGUE if metric.table is table]
         lines += [
             "",
             f"## {table} ({len(rows)})",
             "",
-            text,
+            kind.help,
             "",
             f"| metric | unit | kind | lane | meaning | {' | '.join(SOURCES.values())} |",
             f"| --- | --- | --- | --- | --- |{' --- |' * len(SOURCES)}",

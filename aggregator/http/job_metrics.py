@@ -9,13 +9,14 @@ from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
 from api.fleet import NodeStatus
 from telemetry.fleet import Node
+from telemetry.metric import Table
 from telemetry.wire.exposition import (
     GAUGE,
     PREFIX,
     Family,
     Sample,
+    device_pairs,
     gpu_pairs,
-    instance_pairs,
     labels,
     node_pairs,
     unattributed_family,
@@ -49,7 +50,7 @@ def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[F
             info += _only(held, pairs, facts)
         for instance in node.inventory.instances:
             held = holders_of(message, instance.gpu, (instance.gpu_instance,))
-            pairs = instance_pairs(node.inventory, instance, scope)
+            pairs = device_pairs(node.inventory, Table.INSTANCE, instance, scope)
             instance_count.append((labels(pairs), float(len(held))))
             instance_info += _only(held, pairs, facts)
     return [

@@ -99,7 +99,7 @@ def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:
             [
                 registry.device(node, key, number, name)
                 for key, (number, name) in zip(
-                    kind.keys(inventory), kind.named(inventory), strict=True
+                    kind.keys(inventory), kind.names(inventory), strict=True
                 )
             ],
             np.int32,

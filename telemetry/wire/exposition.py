@@ -15,7 +15,7 @@ Prometheus. Samples carry no timestamps for the same reason. No NumPy here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,49 +140,22 @@ def unattributed_family(samples: Iterable[Sample]) -> Family:
     return Family(f"{PREFIX}unattributed_devices", text, GAUGE, list(samples))
 
 
+def device_pairs(
+    inventory: Inventory, table: Table, device: Any, scope: bool = True
+) -> dict[str, str | None]:
+    """Return the labels of the series of a device of a table."""
+    return {**node_pairs(inventory, scope), **KINDS[table].labels(inventory, device)}
+
+
 def gpu_pairs(inventory: Inventory, gpu: Gpu, scope: bool = True) -> dict[str, str | None]:
     """Return the labels of a GPU's series."""
-    return {**node_pairs(inventory, scope), "gpu": str(gpu.index), "uuid": gpu.uuid}
-
-
-def link_pairs(inventory: Inventory, link: Link, scope: bool = True) -> dict[str, str | None]:
-    """Return the labels of a link's series: its GPU's, and `link`."""
-    index = next((str(gpu.index) for gpu in inventory.gpus if gpu.uuid == link.gpu), None)
-    pairs = {**node_pairs(inventory, scope), "gpu": index, "uuid": link.gpu}
-    return {**pairs, "link": str(link.number)}
-
-
-def port_pairs(inventory: Inventory, port: Port, scope: bool = True) -> dict[str, str | None]:
-    """Return the labels of a port's series."""
-    return {**node_pairs(inventory, scope), "port": port.name}
-
-
-def instance_pairs(
-    inventory: Inventory, instance: MigInstance, scope: bool = True
-) -> dict[str, str | None]:
-    """Return the labels of a MIG instance's series: its GPU's, and those that dcgm-exporter gives it."""
-    index = next((str(gpu.index) for gpu in inventory.gpus if gpu.uuid == instance.gpu), None)
-    return {
-        **node_pairs(inventory, scope), "gpu": index, "uuid": instance.gpu,
-        "instance_uuid": instance.uuid, "gpu_instance": str(instance.gpu_instance),
-        "compute_instance": str(instance.compute_instance), "profile": instance.profile or None,
-    }  # fmt: skip
-
-
-_PAIRS: Mapping[Table, Callable[[Inventory, Any, bool], dict[str, str | None]]] = {
-    Table.GPU: gpu_pairs,
-    Table.LINK: link_pairs,
-    Table.NODE: lambda inventory, _, scope: node_pairs(inventory, scope),
-    Table.PORT: port_pairs,
-    Table.INSTANCE: instance_pairs,
-}
-"""Labels of a device's series, by table."""
+    return device_pairs(inventory, Table.GPU, gpu, scope)
 
 
 def fragments(inventory: Inventory, table: Table, scope: bool = True) -> list[str]:
     """Return the label fragment of each row of a table, in inventory order."""
-    pairs = _PAIRS[table]
-    return [labels(pairs(inventory, device, scope)) for device in KINDS[table].devices(inventory)]
+    devices = KINDS[table].devices(inventory)
+    return [labels(device_pairs(inventory, table, device, scope)) for device in devices]
 
 
 def up_families(
@@ -242,7 +215,10 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
             "What an NVLink leads to.",
             GAUGE,
             [
-                (labels({**link_pairs(inventory, link, scope), **_far_end(link)}), 1.0)
+                (
+                    labels({**device_pairs(inventory, Table.LINK, link, scope), **_far_end(link)}),
+                    1.0,
+                )
                 for link in inventory.links
                 if link.peer_kind
             ],
@@ -252,7 +228,12 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
             "Facts about a port of a network adapter.",
             GAUGE,
             [
-                (labels({**port_pairs(inventory, port, scope), **_port_facts(port)}), 1.0)
+                (
+                    labels(
+                        {**device_pairs(inventory, Table.PORT, port, scope), **_port_facts(port)}
+                    ),
+                    1.0,
+                )
                 for port in inventory.ports
                 if port.present
             ],
@@ -262,7 +243,12 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
             "Facts about a MIG instance of a GPU.",
             GAUGE,
             [
-                (labels({**instance_pairs(inventory, each, scope), **_sizes(each)}), 1.0)
+                (
+                    labels(
+                        {**device_pairs(inventory, Table.INSTANCE, each, scope), **_sizes(each)}
+                    ),
+                    1.0,
+                )
                 for each in inventory.instances
                 if each.gpu in there
             ],
