@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +25,13 @@ from aggregator.view import AggregatorView
 from api.fleet import NodeStatus
 from present.device.gpu import event_row
 from present.row import Tone
-from telemetry.devices import Event, Gpu, MigInstance, Port
+from telemetry.devices import Event
 from telemetry.fleet import Fleet, Matrix, Node
 from telemetry.metric import Table
 from telemetry.runtime.release import release
 from telemetry.text.decimals import plain
 from telemetry.wire.inventory import Inventory
+from telemetry.wire.tables import KINDS, TableKind
 
 NODES_AT_ONCE = 200
 """Nodes whose readings are copied before others on the loop have their turn: about 5 ms."""
@@ -261,38 +263,15 @@ def _host(cluster: str, node: str) -> dict[str, str | int | None]:
 
 def _devices(inventory: Inventory) -> dict[Table, list[bytes]]:
     """Return the attributes of a node's devices, in the order of their rows."""
-    driver = inventory.driver_version
     return {
-        Table.GPU: [point_attributes(_gpu(one, driver)) for one in inventory.gpus],
-        Table.INSTANCE: [point_attributes(_instance(one)) for one in inventory.instances],
-        Table.PORT: [point_attributes(_port(one)) for one in inventory.ports],
-        Table.LINK: [
-            point_attributes({"hw.id": f"{one.gpu}/{one.number}", "hw.type": "network", "hw.parent": one.gpu})
-            for one in inventory.links
-        ],
-        Table.NODE: [point_attributes({"hw.id": inventory.node, "hw.name": inventory.node})],
-    }  # fmt: skip
-
-
-def _gpu(gpu: Gpu, driver: str | None) -> dict[str, str | int | None]:
-    return {
-        "hw.id": gpu.uuid, "hw.type": "gpu", "hw.name": f"GPU {gpu.index}", "hw.model": gpu.name,
-        "hw.serial_number": gpu.serial, "hw.firmware_version": gpu.vbios, "hw.driver_version": driver,
-    }  # fmt: skip
-
-
-def _instance(one: MigInstance) -> dict[str, str | int | None]:
-    return {
-        "hw.id": one.uuid,
-        "hw.type": "gpu",
-        "hw.name": one.name,
-        "hw.model": one.profile,
-        "hw.parent": one.gpu,
+        table: [
+            point_attributes(_attributes(kind, inventory, one)) for one in kind.devices(inventory)
+        ]
+        for table, kind in KINDS.items()
     }
 
 
-def _port(port: Port) -> dict[str, str | int | None]:
-    return {
-        "hw.id": port.id, "hw.type": "network", "hw.name": port.name, "hw.model": port.model,
-        "hw.firmware_version": port.firmware, "hw.network.physical_address": port.guid,
-    }  # fmt: skip
+def _attributes(kind: TableKind, inventory: Inventory, one: Any) -> dict[str, str | None]:
+    """Return the attributes of a device of a kind."""
+    its = {"hw.id": kind.key(one), **kind.hardware(inventory, one)}
+    return its if kind.owner is None else its | {"hw.parent": kind.owner(one)}
