@@ -18,29 +18,19 @@ import numpy.typing as npt
 from aggregator.http.errors import bad, unknown
 from api.columns import ColumnRows, Gaps
 from telemetry.catalogue import BY_NAME, CATALOGUE
-from telemetry.devices import Gpu, Link
 from telemetry.fleet import Fleet, Floats, gaps_of
 from telemetry.gap import Gap
 from telemetry.metric import Metric, Table
 from telemetry.text.decimals import plain
+from telemetry.wire.tables import KINDS
 
 ALL = "*"
 MOST_COLUMNS = 200
 """That a request may name: `*` is all there are."""
 
 DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
-    Table.GPU: (
-        "gpu_power_watts",
-        "gpu_power_limit_watts",
-        "gpu_temperature_celsius",
-        "gpu_utilization_ratio",
-        "gpu_memory_used_bytes",
-        "gpu_memory_total_bytes",
-    ),
-    Table.LINK: ("link_state",),
-    Table.PORT: ("port_state", "port_speed_bytes_per_second"),
-    Table.INSTANCE: ("instance_memory_used_bytes", "instance_sm_active_ratio"),
-    Table.NODE: ("node_wall_power_watts", "node_cpu_utilization_ratio", "node_gpus_answering"),
+    table: kind.usual or tuple(metric.name for metric in CATALOGUE if metric.table is table)
+    for table, kind in KINDS.items()
 }
 """Columns of a request that names none."""
 
@@ -130,47 +120,12 @@ def layout(fleet: Fleet, table: Table, nodes: Sequence[str] | None = None) -> Co
 
 
 def _identity(fleet: Fleet, table: Table, index: list[int]) -> ColumnRows:
-    match table:
-        case Table.NODE:
-            hosts = fleet.devices[Table.NODE]
-            return ColumnRows([entry[0] for row in index if (entry := hosts[row]) is not None])
-        case Table.GPU:
-            found = [entry for row in index if (entry := fleet.gpus[row]) is not None]
-            gpus: list[Gpu] = [gpu for _, gpu in found]
-            return ColumnRows(
-                [node for node, _ in found],
-                [gpu.index for gpu in gpus],
-                [gpu.uuid for gpu in gpus],
-                [gpu.name for gpu in gpus],
-                [gpu.present for gpu in gpus],
-            )
-        case Table.LINK:
-            wires = [wire for row in index if (wire := fleet.links[row]) is not None]
-            links: list[Link] = [link for _, link in wires]
-            return ColumnRows(
-                [node for node, _ in wires],
-                [_index_of(fleet, link.gpu) for link in links],
-                [link.gpu for link in links],
-                link=[link.number for link in links],
-                peer=[link.peer or link.peer_pci or link.peer_kind for link in links],
-            )
-        case Table.PORT:
-            ports = [port for row in index if (port := fleet.ports[row]) is not None]
-            return ColumnRows(
-                [node for node, _ in ports],
-                name=[its.name for _, its in ports],
-                present=[its.present for _, its in ports],
-                port=[its.id for _, its in ports],
-            )
-        case Table.INSTANCE:
-            parts = [part for row in index if (part := fleet.instances[row]) is not None]
-            return ColumnRows(
-                [node for node, _ in parts],
-                [_index_of(fleet, its.gpu) for _, its in parts],
-                [its.gpu for _, its in parts],
-                [its.name for _, its in parts],
-                instance=[its.uuid for _, its in parts],
-            )
+    kind = KINDS[table]
+    found = [entry for row in index if (entry := fleet.devices[table][row]) is not None]
+    columns = {name: [read(one) for _, one in found] for name, read in kind.columns.items()}
+    if (owner := kind.owner) is not None:
+        columns["gpu"] = [_index_of(fleet, owner(one)) for _, one in found]
+    return ColumnRows([node for node, _ in found], **columns)
 
 
 def _index_of(fleet: Fleet, uuid: str) -> int:

@@ -29,6 +29,7 @@ from telemetry.catalogue import BY_NAME
 from telemetry.fleet import STALE_INTERVALS, Fleet, Floats, gaps_of
 from telemetry.gap import GAP, Gap
 from telemetry.metric import Lane, Table
+from telemetry.wire.tables import KINDS, StoredName
 
 SECOND = 1_000_000_000
 MSGPACK = "application/msgpack"
@@ -178,18 +179,10 @@ def _today(fleet: Fleet, layout: ColumnLayout, choice: ColumnChoice, now: float)
 
 def keys_of(rows: ColumnRows, table: Table) -> list[tuple[str, str]]:
     """Return node and key of each row, as the store has them."""
-    match table:
-        case Table.NODE:
-            return [(node, node) for node in rows.node]
-        case Table.GPU:
-            return list(zip(rows.node, rows.uuid or (), strict=True))
-        case Table.LINK:
-            wires = zip(rows.node, rows.uuid or (), rows.link or (), strict=True)
-            return [(node, f"{uuid}/{number}") for node, uuid, number in wires]
-        case Table.PORT:
-            return list(zip(rows.node, rows.port or (), strict=True))
-        case Table.INSTANCE:
-            return list(zip(rows.node, rows.instance or (), strict=True))
+    keys, *more = [getattr(rows, name) or () for name in KINDS[table].identity]
+    for part in more:
+        keys = [f"{key}/{its}" for key, its in zip(keys, part, strict=True)]
+    return list(zip(rows.node, keys, strict=True))
 
 
 def _reach(today: _Today, lane: Lane) -> int:
@@ -237,43 +230,18 @@ def _rows(
     gone: Sequence[StoredDevice],
     reported: npt.NDArray[np.bool_],
 ) -> ColumnRows:
-    rows, table = today.layout.rows, today.choice.table
+    rows, kind = today.layout.rows, KINDS[today.choice.table]
+    its = [kind.stored(each.key, StoredName(each.index, each.name)) for each in gone]
+    columns = {
+        name: [*((getattr(rows, name) or [])[row] for row in kept), *(each[name] for each in its)]
+        for name in kind.columns
+    }
+    if "present" in columns:
+        there = columns["present"]
+        columns["present"] = [bool(reported[n]) or was for n, was in enumerate(there)]
+    if kind.owner is not None:
+        indices = [(rows.gpu or [])[row] for row in kept]
+        index_of = dict(zip(columns["uuid"], indices, strict=False))
+        columns["gpu"] = [*indices, *(index_of.get(each["uuid"], -1) for each in its)]
     nodes = [*(rows.node[row] for row in kept), *(each.node for each in gone)]
-    if table is Table.NODE:
-        return ColumnRows(nodes)
-    if table is Table.PORT:
-        return ColumnRows(
-            nodes,
-            name=[*((rows.name or [])[row] for row in kept), *(each.name for each in gone)],
-            present=[*((rows.present or [])[row] for row in kept), *(True for _ in gone)],
-            port=[*((rows.port or [])[row] for row in kept), *(each.key for each in gone)],
-        )
-    uuids = [(rows.uuid or [])[row] for row in kept]
-    if table is Table.INSTANCE:
-        names = [each.name.partition(" ") for each in gone]
-        return ColumnRows(
-            nodes,
-            [*((rows.gpu or [])[row] for row in kept), *(-1 for _ in gone)],
-            [*uuids, *(gpu for gpu, _, _ in names)],
-            [*((rows.name or [])[row] for row in kept), *(name for _, _, name in names)],
-            instance=[*((rows.instance or [])[row] for row in kept), *(each.key for each in gone)],
-        )
-    gpus = [(rows.gpu or [])[row] for row in kept]
-    if table is Table.LINK:
-        parts = [each.key.rpartition("/") for each in gone]
-        index = dict(zip(uuids, gpus, strict=True))
-        return ColumnRows(
-            nodes,
-            [*gpus, *(index.get(uuid, -1) for uuid, _, _ in parts)],
-            [*uuids, *(uuid for uuid, _, _ in parts)],
-            link=[*((rows.link or [])[row] for row in kept), *(int(n) for _, _, n in parts)],
-            peer=[*((rows.peer or [])[row] for row in kept), *(None for _ in gone)],
-        )
-    present = [bool(reported[n]) or (rows.present or [])[row] for n, row in enumerate(kept)]
-    return ColumnRows(
-        nodes,
-        [*gpus, *(-1 if each.index is None else each.index for each in gone)],
-        [*uuids, *(each.key for each in gone)],
-        [*((rows.name or [])[row] for row in kept), *(each.name for each in gone)],
-        [*present, *(True for _ in gone)],
-    )
+    return ColumnRows(nodes, **columns)
