@@ -21,10 +21,10 @@ from aggregator.store.provisional import PREFIX, spanning_means
 from aggregator.store.rollup import readings
 from aggregator.store.sealed_files import TimeWindow
 from aggregator.store.tables import BLOCKS
-from telemetry.devices import INSTANCE_PREFIX, PORT_PREFIX
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
 from telemetry.wire.schema import Block
+from telemetry.wire.tables import KINDS
 
 SECOND = 1_000_000_000
 Longs = npt.NDArray[np.int64]
@@ -139,18 +139,22 @@ def _devices(reader: EngineReader, numbers: Longs) -> list[StoredDevice]:
     ]
 
 
+_PREFIXED = {
+    table: f"starts_with(key, '{kind.prefix}')" for table, kind in KINDS.items() if kind.prefix
+}
+_BARE = " and ".join(f"not {each}" for each in ("key = node", *_PREFIXED.values()))
+_KEYS = {
+    Table.NODE: "key = node",
+    Table.GPU: f"{_BARE} and not contains(key, '/')",
+    Table.LINK: f"{_BARE} and contains(key, '/')",
+    **{table: f"key <> node and {its}" for table, its in _PREFIXED.items()},
+}  # fmt: skip
+"""Condition of the keys of each table."""
+
+
 def later_than(reader: EngineReader, table: Table, at: int) -> set[tuple[str, str]]:
     """Return node and key of the devices of a table that came only after `at`."""
-    its = {
-        Table.NODE: "key = node",
-        Table.LINK: "key <> node and contains(key, '/') and not starts_with(key, "
-        f"'{PORT_PREFIX}') and not starts_with(key, '{INSTANCE_PREFIX}')",
-        Table.INSTANCE: f"key <> node and starts_with(key, '{INSTANCE_PREFIX}')",
-        Table.PORT: f"starts_with(key, '{PORT_PREFIX}')",
-        Table.GPU: "key <> node and not contains(key, '/') and "
-        f"not starts_with(key, '{INSTANCE_PREFIX}')",
-    }[table]
-    found = reader.rows(f"select node, key from devices where since > ? and {its}", at)
+    found = reader.rows(f"select node, key from devices where since > ? and {_KEYS[table]}", at)
     return {(node, key) for node, key in found}
 
 
