@@ -13,14 +13,14 @@ Pure: the time is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Hashable, Iterable, Mapping, Sized
 from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 
-from telemetry.devices import INSTANCE_PREFIX, PORT_PREFIX, Event, Gpu, MigInstance
+from telemetry.devices import Event, Gpu
 from telemetry.errors import WireError
 from telemetry.wire import frame as frames
 from telemetry.wire import inventory as messages
@@ -37,6 +37,7 @@ from telemetry.wire.jobs import (
     NodeJobs,
 )
 from telemetry.wire.schema import SCHEMA, Schema
+from telemetry.wire.tables import KINDS, TableKind
 from telemetry.wire.topics import Address, parse, shard_of
 
 T = TypeVar("T")
@@ -55,8 +56,6 @@ MOST_STATE_BYTES = 256 * 1024
 
 MOST_GPUS = 1024
 MOST_LINKS = 65_536
-MOST_PORTS = 1024
-MOST_INSTANCES = 4096
 MOST_SPANS = 8192
 """Spans of a ring, or of lost frames in a reply."""
 MOST_BLOCKS = 64
@@ -317,17 +316,22 @@ def check_inventory(inventory: Inventory) -> None:
             raise WireError("malformed", f"links[{number}] is of no GPU of the inventory")
         if not 0 <= link.number <= MOST_INDEX:
             _within(f"links[{number}].number", link.number, 0, MOST_INDEX)
-    _bounded("ports", inventory.ports, MOST_PORTS)
-    _check_unique("ports", (port.id for port in inventory.ports))
+    for kind in KINDS.values():
+        if kind.prefix:
+            _check_devices(kind, inventory, uuids)
     _check_unique("ports", (port.name for port in inventory.ports))
     for number, port in enumerate(inventory.ports):
         _within(f"ports[{number}].number", port.number, 0, MOST_INDEX)
         _within(f"ports[{number}].numa_node", port.numa_node, 0, MOST_INDEX)
-        if not port.id.startswith(PORT_PREFIX):
-            raise WireError("malformed", f"ports[{number}] has no identity of a port")
         if port.gpu is not None and port.gpu not in uuids:
             raise WireError("malformed", f"ports[{number}] is near no GPU of the inventory")
-    _check_instances(inventory.instances, uuids)
+    for number, each in enumerate(inventory.instances):
+        where = f"instances[{number}]"
+        _within(f"{where}.gpu_instance", each.gpu_instance, 0, MOST_INDEX)
+        _within(f"{where}.compute_instance", each.compute_instance, 0, MOST_INDEX)
+        _within(f"{where}.placement", each.placement, 0, MOST_INDEX)
+        _within(f"{where}.memory_bytes", each.memory_bytes, 0, MOST_BYTES)
+        _within(f"{where}.multiprocessors", each.multiprocessors, 0, MOST_INDEX)
     pooled = [uuid for pool in inventory.pools for uuid in pool.gpus]
     if not uuids >= _check_unique("pools", pooled):
         raise WireError("malformed", "pools: one has a GPU that is none of the inventory")
@@ -338,20 +342,18 @@ def check_inventory(inventory: Inventory) -> None:
         _check_schema(inventory.schema)
 
 
-def _check_instances(instances: Sequence[MigInstance], gpus: AbstractSet[Hashable]) -> None:
-    _bounded("instances", instances, MOST_INSTANCES)
-    _check_unique("instances", (each.uuid for each in instances))
-    for number, each in enumerate(instances):
-        where = f"instances[{number}]"
-        if not each.uuid.startswith(INSTANCE_PREFIX):
-            raise WireError("malformed", f"{where} has no identity of a MIG instance")
-        if each.gpu not in gpus:
-            raise WireError("malformed", f"{where} is of no GPU of the inventory")
-        _within(f"{where}.gpu_instance", each.gpu_instance, 0, MOST_INDEX)
-        _within(f"{where}.compute_instance", each.compute_instance, 0, MOST_INDEX)
-        _within(f"{where}.placement", each.placement, 0, MOST_INDEX)
-        _within(f"{where}.memory_bytes", each.memory_bytes, 0, MOST_BYTES)
-        _within(f"{where}.multiprocessors", each.multiprocessors, 0, MOST_INDEX)
+def _check_devices(kind: TableKind, inventory: Inventory, gpus: AbstractSet[Hashable]) -> None:
+    """Raise `WireError` where devices of a kind are too many, of one key, of a key of another kind, or of no GPU."""
+    where = f"{kind.table}s"
+    devices = kind.devices(inventory)
+    _bounded(where, devices, kind.most)
+    keys = kind.keys(inventory)
+    _check_unique(where, keys)
+    for number, (key, each) in enumerate(zip(keys, devices, strict=True)):
+        if not key.startswith(kind.prefix):
+            raise WireError("malformed", f"{where}[{number}] has no identity of a {kind.noun}")
+        if kind.owner is not None and kind.owner(each) not in gpus:
+            raise WireError("malformed", f"{where}[{number}] is of no GPU of the inventory")
 
 
 def _check_gpu(where: str, gpu: Gpu) -> None:
