@@ -262,6 +262,20 @@ class Fleet:
                 return float(matrix.counters[row, number - split])
         raise KeyError(name)
 
+    def home_of(self, key: str) -> str | None:
+        """Return the node that has a device, by the key of the device; None where none has it."""
+        if key in self.nodes:
+            return key
+        row = self.by_uuid.get(key.partition("/")[0])
+        if row is not None:  # a GPU, or a link of one: found without a search
+            entry = self.gpus[row]
+            return None if entry is None else entry[0]
+        for table, kind in KINDS.items():
+            if kind.prefix and key.startswith(kind.prefix):
+                found = filter(None, self.devices[table])
+                return next((node for node, one in found if kind.key(one) == key), None)
+        return None
+
     def rows(self, table: Table) -> Iterator[tuple[int, str]]:
         """Iterate over the rows in use: number and node name."""
         for number, entry in enumerate(self.devices[table]):

@@ -282,7 +282,7 @@ class ClusterView:
     ) -> HistorySeries:
         """Return the history of a device, from the member that holds it."""
         await self.refresh()
-        node, own = self._node_of(device), self.store.own_history
+        node, own = self.fleet.home_of(device), self.store.own_history
         holder = self._member.name if node is None else self._copy.heard.get(shard_of(node), "")
         if holder == self._member.name:
             return await own(device, metric, start, end, step)
@@ -294,17 +294,6 @@ class ClusterView:
         found = await own(device, metric, start, end, step)
         lacking = holder or self._owner(shard_of(node or "")) or NOBODY
         return msgspec.structs.replace(found, missing=[lacking])
-
-    def _node_of(self, device: str) -> str | None:
-        fleet = self.fleet
-        if device in fleet.nodes:
-            return device
-        row = fleet.by_uuid.get(device.partition("/")[0])
-        if row is not None and (entry := fleet.gpus[row]) is not None:
-            return entry[0]
-        found = (each[0] for each in fleet.ports if each and each[1].id == device)
-        parts = (each[0] for each in fleet.instances if each and each[1].uuid == device)
-        return next(found, None) or next(parts, None)
 
     async def past(
         self,

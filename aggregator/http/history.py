@@ -28,12 +28,13 @@ from telemetry.wire.tables import KINDS
 MOST_POINTS = 20_000
 """Wider than any screen, and about 1 MB."""
 USUAL_POINTS = 300
+_NAME_ONE = f"Name one: {'=, '.join(list(Table)[:-1])}= or {list(Table)[-1]}=."
 USUAL_EVENTS, MOST_EVENTS = 1000, 10_000
 
 
 async def history(request: web.Request) -> web.Response:
     """Answer with one metric of one device over time."""
-    asked = query(request, "gpu", "node", "link", "port", "metric", "from", "to", "step")
+    asked = query(request, *Table, "metric", "from", "to", "step")
     view = request.app[VIEW]
     table, name = _device(asked)
     if "metric" not in asked:
@@ -75,7 +76,7 @@ async def series_of(
 ) -> HistorySeries:
     """Return a metric of a device over time; without a step in a readable number of points. Raises a 400
     for a step that is none."""
-    shortest = _interval(stored.fleet, table, name, metric)
+    shortest = _interval(stored.fleet, name, metric)
     seconds = step_of(step, (end - start) / 1e9, shortest)
     async with asyncio.timeout(STORE_SECONDS):
         return await _series(stored, table, name, metric.name, start, end, seconds)
@@ -128,12 +129,10 @@ def joined(device: str, parts: Sequence[HistorySeries]) -> HistorySeries:
 
 
 def _device(asked: dict[str, str]) -> tuple[Table, str]:
-    named = [word for word in ("gpu", "node", "link", "port") if word in asked]
+    named = [word for word in Table if word in asked]
     if len(named) != 1:
-        raise bad(
-            "gpu", f"{len(named)} devices are named", "Name one: gpu=, link=, port= or node=."
-        )
-    return Table(named[0]), asked[named[0]]
+        raise bad("gpu", f"{len(named)} devices are named", _NAME_ONE)
+    return named[0], asked[named[0]]
 
 
 def step_of(text: str | None, length: float, shortest: float) -> float:
@@ -155,22 +154,9 @@ def step_of(text: str | None, length: float, shortest: float) -> float:
     return step
 
 
-def _node_of(fleet: Fleet, table: Table, name: str) -> str | None:
-    if table is Table.NODE:
-        return name if name in fleet.nodes else None
-    if table in {Table.GPU, Table.LINK}:  # found without a search
-        row = fleet.by_uuid.get(name.partition("/")[0])
-        entry = None if row is None else fleet.gpus[row]
-        return None if entry is None else entry[0]
-    key = KINDS[table].key
-    return next(
-        (entry[0] for entry in fleet.devices[table] if entry and key(entry[1]) == name), None
-    )
-
-
 def _known(fleet: Fleet, table: Table, name: str) -> bool:
-    node = _node_of(fleet, table, name)
-    return node is not None and (table is not Table.LINK or name in _devices(fleet, table))
+    home = fleet.home_of(name)
+    return home is not None and name in KINDS[table].keys(fleet.nodes[home].inventory)
 
 
 def _devices(fleet: Fleet, table: Table) -> list[str]:
@@ -178,9 +164,9 @@ def _devices(fleet: Fleet, table: Table) -> list[str]:
     return [key(entry[1]) for entry in fleet.devices[table] if entry]
 
 
-def _interval(fleet: Fleet, table: Table, name: str, metric: Metric) -> float:
+def _interval(fleet: Fleet, name: str, metric: Metric) -> float:
     """Return the seconds between two readings; those of a usual node if this one is gone."""
-    home = _node_of(fleet, table, name)
+    home = fleet.home_of(name)
     if home is None:
         return 1.0 if metric.lane is Lane.FAST else 15.0
     node = fleet.nodes[home]

@@ -101,6 +101,7 @@ from api.report import Report
 from api.use import BY, UseReply
 from telemetry.metric import Table
 from telemetry.wire.dcgm import HOST_LABELS
+from telemetry.wire.tables import KINDS
 
 
 async def document(request: web.Request) -> web.Response:
@@ -463,9 +464,14 @@ OPERATIONS: tuple[Operation, ...] = (
         HistoryReply,
         (
             Parameter("metric", "Name of a metric.", "gpu_power_watts", required=True),
-            Parameter("gpu", "UUID of a GPU. Name one of gpu, link and node.", "GPU-n1-0"),
+            Parameter("gpu", "UUID of a GPU. Name one device.", "GPU-n1-0"),
             Parameter("link", "A link: UUID of its GPU, '/', its number.", "GPU-n1-0/3"),
             Parameter("node", "Name of a node.", "n1"),
+            *(
+                Parameter(str(one.table), f"Key of a {one.noun}.", f"{one.prefix}n1")
+                for one in KINDS.values()
+                if one.prefix
+            ),
             _FROM,
             _TO,
             Parameter(
