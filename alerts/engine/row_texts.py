@@ -25,6 +25,7 @@ from present.units import kilowatt_hours
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
 from telemetry.wire.inventory import Inventory
+from telemetry.wire.tables import KINDS
 
 OwnerOf = Callable[[str, Inventory | None, Mapping[str, str], str], str]
 """Function that returns the owner of an alert by its rule, the inventory and labels of its node, and the name of its circuit,
@@ -147,10 +148,11 @@ class RowTexts:
         if subject is Subject.LINK and (link := fleet.links[row]) is not None:
             node, device = link[0], f"{link[1].gpu}/{link[1].number}"
             return SubjectInfo(subject, node, device, node, "", f"{node} {device}", None, {}, {})
-        if subject is Subject.PORT and (port := fleet.ports[row]) is not None:
-            node, where = port[0], f"{port[0]} port {port[1].name}"
-            return SubjectInfo(subject, node, port[1].id, node, "", where, None, {}, {})
         if subject is Subject.INSTANCE and (part := fleet.instances[row]) is not None:
             node, where = part[0], f"{part[0]} MIG {part[1].name}"
             return SubjectInfo(subject, node, part[1].uuid, node, "", where, None, {}, {})
+        if (other := fleet.devices[subject.table][row]) is not None:
+            node, kind = other[0], KINDS[subject.table]
+            where = f"{node} {kind.noun} {other[1].name}"
+            return SubjectInfo(subject, node, kind.key(other[1]), node, "", where, None, {}, {})
         raise KeyError(row)

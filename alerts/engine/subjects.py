@@ -79,12 +79,12 @@ def subject_info(
         labels |= {name: fact for name, fact in facts.items() if fact}
         if gpu.fabric_cluster is not None:
             labels.setdefault("domain", f"{gpu.fabric_cluster}.{gpu.fabric_clique}")
-    if subject.table is Table.LINK:
-        labels["link"] = str(inventory.links[subject.position].number)
+    kind = KINDS[subject.table]
+    its = kind.labels(inventory, kind.devices(inventory)[subject.position])
+    labels |= {name: fact for name, fact in its.items() if fact}
     if subject.table is Table.PORT:
         port = inventory.ports[subject.position]
         of_port = {
-            "port": port.name,
             "pci": port.pci,
             "role": port.role,
             "rail": None if port.rail is None else str(port.rail),
@@ -92,13 +92,6 @@ def subject_info(
             "switch_port": port.switch_port,
         }
         labels |= {name: fact for name, fact in of_port.items() if fact}
-    if subject.table is Table.INSTANCE:
-        instance = inventory.instances[subject.position]
-        labels |= {
-            "instance_uuid": instance.uuid,
-            "gpu_instance": str(instance.gpu_instance),
-            "compute_instance": str(instance.compute_instance),
-        } | ({"profile": instance.profile} if instance.profile else {})
     return SubjectInfo(
         Subject(subject.table),
         inventory.node,
@@ -133,7 +126,7 @@ def _device(subject: DeviceSubject) -> str:
 
 
 def gpu_and_place(subject: DeviceSubject) -> tuple[Gpu | None, str]:
-    """Return the GPU of a device, None for a node or port, and its place as text."""
+    """Return the GPU of a device, None for one that is of none, and its place as text."""
     inventory = subject.inventory
     match subject.table:
         case Table.NODE:
@@ -146,10 +139,12 @@ def gpu_and_place(subject: DeviceSubject) -> tuple[Gpu | None, str]:
             owner = next((one for one in inventory.gpus if one.uuid == link.gpu), None)
             index = "?" if owner is None else owner.index
             return owner, f"{gpu_name(inventory.node, index)} link {link.number}"
-        case Table.PORT:
-            return None, f"{inventory.node} port {inventory.ports[subject.position].name}"
         case Table.INSTANCE:
             instance = inventory.instances[subject.position]
             owner = next((one for one in inventory.gpus if one.uuid == instance.gpu), None)
             index = "?" if owner is None else owner.index
             return owner, f"{gpu_name(inventory.node, index)} MIG {instance.name}"
+        case _:
+            kind = KINDS[subject.table]
+            device = kind.devices(inventory)[subject.position]
+            return None, f"{inventory.node} {kind.noun} {device.name}"
