@@ -34,6 +34,8 @@ class ColumnRows(msgspec.Struct, frozen=True, omit_defaults=True):
     """Identity of the port; `name` has its adapter and number."""
     instance: list[str] | None = None
     """UUID of the MIG instance; `name` has its numbers and profile, `uuid` is that of its GPU."""
+    key: list[str] | None = None
+    """Key of a device of any other table."""
 
 
 class FleetReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -149,7 +149,7 @@ class TableTags:
         return found.get("node", ""), "/".join(found[tag] for tag in self.key)
 
 
-TAGS = {
+TAGS = {table: TableTags(("id",), name=str(table)) for table in Table} | {
     Table.GPU: TableTags(("uuid",), "gpu", "model"),
     Table.LINK: TableTags(("uuid", "link"), "link", gpu="gpu"),
     Table.NODE: TableTags(("node",)),
