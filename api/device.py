@@ -48,6 +48,16 @@ class InstanceReply(msgspec.Struct, frozen=True):
     """Jobs that hold its GPU instance now; null where its node does not say, and at a past time."""
 
 
+class DeviceReply(msgspec.Struct, frozen=True):
+    """A device of a table that no other field of a reply has."""
+
+    table: str
+    key: str
+    name: str
+    readings: dict[str, float] = {}
+    gaps: dict[str, str] = {}
+
+
 class WallAndGpus(msgspec.Struct, frozen=True, kw_only=True):
     """The power of a node at the wall beside that of its GPUs, as both were read, and how old they are."""
 
@@ -75,6 +85,8 @@ class NodePageReply(msgspec.Struct, frozen=True, kw_only=True):
     gaps: dict[str, str] = {}
     gpus: list[GpuReply] = []
     ports: list[PortReply] = []
+    devices: list[DeviceReply] = []
+    """Devices of all other tables, which have no page of their own."""
     alerts: list[Alert] = []
 
 

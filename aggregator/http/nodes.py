@@ -26,6 +26,7 @@ from aggregator.http.reply import VIEW, send_json
 from aggregator.register.node_status import age, status_of
 from aggregator.view import parts_of
 from api.device import (
+    DeviceReply,
     GpuPageReply,
     GpuReply,
     InstanceReply,
@@ -43,6 +44,7 @@ from telemetry.metric import Lane, Table
 from telemetry.text.decimals import plain
 from telemetry.wire.inventory import role_of
 from telemetry.wire.schema import GPU_FAST, NODE_FAST
+from telemetry.wire.tables import KINDS
 
 RECENT = 50
 """How many events a GPU's page shows at most."""
@@ -57,6 +59,9 @@ class DeviceReadings(NamedTuple):
     gaps: dict[str, str]
 
 
+_OTHERS = tuple(kind for kind in KINDS.values() if not kind.has_pages)
+_ON_PAGE = (Table.GPU, Table.PORT, *(kind.table for kind in _OTHERS))
+"""Tables whose devices are on the page of their node."""
 _NOTHING = DeviceReadings({}, {})
 """Of a device that was not there yet."""
 
@@ -106,6 +111,14 @@ def device(fleet: Fleet, table: Table, row: int, now: float) -> DeviceReadings:
     return DeviceReadings(readings, absent)
 
 
+def _now(fleet: Fleet, node: Node, table: Table, now: float) -> dict[str, DeviceReadings]:
+    """Return the readings of all devices of a node in a table, by key."""
+    keys = KINDS[table].keys(node.inventory)
+    return {
+        key: device(fleet, table, row, now) for row, key in enumerate(keys, node.rows[table].start)
+    }
+
+
 async def nodes(request: web.Request) -> web.Response:
     """Answer with all nodes."""
     query(request)
@@ -134,26 +147,21 @@ async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePage
     inventory = found.inventory
     if asked.get("at", "now") != "now":
         then = await _rows_then(request, name, Table.NODE, asked)
-        gpus = (await _rows_then(request, name, Table.GPU, asked)).devices
-        ports: Mapping[str, DeviceReadings] = {}
-        if inventory.ports:
-            ports = (await _rows_then(request, name, Table.PORT, asked)).devices
+        found_of = {
+            table: (await _rows_then(request, name, table, asked)).devices
+            for table in _ON_PAGE
+            if table is Table.GPU or KINDS[table].count(inventory)
+        }
         at, line, alerts, listed = then.at, _line_then(request, found, then), [], None
         own = then.devices.get(name, _NOTHING)
     else:
-        now, first = view.now(), found.rows[Table.GPU].start
-        gpus = {
-            gpu.uuid: device(view.fleet, Table.GPU, first + place, now)
-            for place, gpu in enumerate(inventory.gpus)
-        }
-        ports = {
-            port.id: device(view.fleet, Table.PORT, found.rows[Table.PORT].start + place, now)
-            for place, port in enumerate(inventory.ports)
-        }
+        now = view.now()
+        found_of = {table: _now(view.fleet, found, table, now) for table in _ON_PAGE}
         at, line = view.wall(), describe(found, now)
         own = device(view.fleet, Table.NODE, found.row, now)
         alerts = [alert for alert in view.alerts() if alert.node == name]
         listed = view.jobs.lists.get(name)
+    gpus, ports = found_of[Table.GPU], found_of.get(Table.PORT, {})
     return NodePageReply(
         at=at,
         node=line,
@@ -170,6 +178,11 @@ async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePage
             for gpu in inventory.gpus
         ],
         ports=[PortReply(port, *ports.get(port.id, _NOTHING)) for port in inventory.ports],
+        devices=[
+            DeviceReply(kind.table, key, its.text, *found_of[kind.table].get(key, _NOTHING))
+            for kind in _OTHERS
+            for key, its in zip(kind.keys(inventory), kind.names(inventory), strict=True)
+        ],
         alerts=alerts,
     )
 

@@ -27,6 +27,7 @@ from present.device.figures import (
     too_hot,
 )  # fmt: skip
 from present.device.gpu import gpu_name, state_row
+from present.device.listed import ListedTable, listed_tables
 from present.device.node import (
     about_row,
     driver_row,
@@ -73,6 +74,7 @@ def node_body(page: NodePageReply, title: Headline, parts: NodeParts, held: Held
         section("Alerts", parts.alerts, "alerts")
         + section("What feeds it", parts.feeds, "feeds")
         + section("Ports", parts.ports, "ports")
+        + "".join(map(_listed, listed_tables(page.devices)))
         + section("About it", facts((*_facts(page), *host)), "about")
     )
     more = f'<a href="{path("alerts", view="past", node=one.node)}">past incidents of this node</a>'
@@ -83,6 +85,12 @@ def node_body(page: NodePageReply, title: Headline, parts: NodeParts, held: Held
         f'<div class="stack w14">{left}</div><div class="stack w10">{right}</div>'
         f"{section('Readings of the node', readings_table(page.readings, page.gaps), 'readings')}"
     )
+
+
+def _listed(one: ListedTable) -> str:
+    rows = [tuple(map(text, row)) for row in one.rows]
+    shown = table(counted(len(rows), one.table), one.heads, rows, range(1, len(one.heads)))
+    return section(f"{one.table.capitalize()}s", shown, f"{one.table}s")
 
 
 def gpu_table(gpus: Sequence[GpuReply], alerts: Iterable[Alert], held: HeldBy | None = None) -> str:

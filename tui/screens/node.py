@@ -10,6 +10,7 @@ from textual import on
 from api.device import GpuReply, NodePageReply
 from present.circuit.rows import share_row
 from present.device.gpu import clock_limit_row, state_row
+from present.device.listed import listed_tables
 from present.device.node import driver_row, frame_row, now_rows
 from present.units import (
     in_gibibytes,
@@ -61,6 +62,7 @@ def node_lines(state: DashboardState, name: str, span: int, width: int, height: 
         return [[(state.fault(path) or "loading …", "dim")]]
     lines = [*_head(page, width), *firing_lines(state, page.alerts, width), *_gpus(page, width, cursor),
              *node_port_lines(page.ports, [part.gpu for part in page.gpus], page.alerts, width),
+             *_listed(page, width),
              *node_job_lines((part.gpu.index, part.holders) for part in page.gpus), *_circuits(state, page, since)]  # fmt: skip
     room = height - len(lines)
     if room >= 6:
@@ -151,6 +153,17 @@ def _gpu(part: GpuReply, usual: float | None, *, here: bool) -> Line:
     if slow and usual is not None and util is not None:
         pieces.append((f"  {percent_change(util - usual)} to its peers", "warn"))
     return pieces
+
+
+def _listed(page: NodePageReply, width: int) -> list[Line]:
+    """Draw the devices that have no page of their own: a table for each kind."""
+    lines: list[Line] = []
+    for one in listed_tables(page.devices):
+        rooms = [max(map(len, column)) + 2 for column in zip(one.heads, *one.rows, strict=True)]
+        for number_, row in enumerate((one.heads, *one.rows)):
+            words = "".join(fit(clean(cell), room) for cell, room in zip(row, rooms, strict=True))
+            lines.append([(fit(words, width).rstrip(), "" if number_ else "head")])
+    return lines
 
 
 def _circuits(state: DashboardState, page: NodePageReply, since: Now) -> list[Line]:
