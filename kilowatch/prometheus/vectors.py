@@ -30,12 +30,12 @@ def identity(subject: Subject) -> tuple[str, ...]:
             return (*_GPU, "link")
         case Subject.NODE:
             return _NODE
-        case Subject.PORT:
-            return (*_NODE, "port")
         case Subject.INSTANCE:
             return (*_NODE, "instance_uuid")
         case Subject.MONITOR:
             raise NotExpressible("rules about kilowatch itself are exported apart")
+        case _ if subject.table is not None:
+            return (*_NODE, str(subject.table))
         case _:
             snapshot = subject.snapshot_kind
             assert snapshot is not None  # noqa: S101 - no device
