@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.devices import Gpu, Link, MigInstance, Port
+from telemetry.devices import Gpu
 from telemetry.gap import REASON_MASK, Gap, bits32, gap
 from telemetry.metric import Lane, Table
 from telemetry.wire.inventory import Inventory
@@ -286,21 +286,6 @@ class Fleet:
     def gpus(self) -> list[tuple[str, Gpu] | None]:
         """Node name and GPU of each row of the `gpu` table; None for a row that is free."""
         return self.devices[Table.GPU]
-
-    @property
-    def links(self) -> list[tuple[str, Link] | None]:
-        """The same of the `link` table."""
-        return self.devices[Table.LINK]
-
-    @property
-    def ports(self) -> list[tuple[str, Port] | None]:
-        """The same of the `port` table."""
-        return self.devices[Table.PORT]
-
-    @property
-    def instances(self) -> list[tuple[str, MigInstance] | None]:
-        """The same of the `instance` table."""
-        return self.devices[Table.INSTANCE]
 
     def _allocate(self, table: Table, count: int) -> slice:
         """Return rows: of the smallest free span that has as many, else new ones at the end, which

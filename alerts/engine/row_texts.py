@@ -145,10 +145,10 @@ class RowTexts:
         if subject is Subject.GPU and (gpu := fleet.gpus[row]) is not None:
             node, where = gpu[0], gpu_name(gpu[0], gpu[1].index)
             return SubjectInfo(subject, node, gpu[1].uuid, node, "", where, gpu[1], {}, {})
-        if subject is Subject.LINK and (link := fleet.links[row]) is not None:
+        if subject is Subject.LINK and (link := fleet.devices[Table.LINK][row]) is not None:
             node, device = link[0], f"{link[1].gpu}/{link[1].number}"
             return SubjectInfo(subject, node, device, node, "", f"{node} {device}", None, {}, {})
-        if subject is Subject.INSTANCE and (part := fleet.instances[row]) is not None:
+        if subject is Subject.INSTANCE and (part := fleet.devices[Table.INSTANCE][row]) is not None:
             node, where = part[0], f"{part[0]} MIG {part[1].name}"
             return SubjectInfo(subject, node, part[1].uuid, node, "", where, None, {}, {})
         if (other := fleet.devices[subject.table][row]) is not None:

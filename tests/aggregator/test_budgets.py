@@ -57,7 +57,7 @@ def entries(feed: Feed) -> dict[str, int]:
         "spans": sum(account.have.spans for account in ingest.ledger),
         "runs": len(ingest._registry._runs),
         "devices": len(ingest._registry._devices),
-        "rows": len(feed.fleet.gpus) + len(feed.fleet.links) + len(feed.fleet.devices[Table.NODE]),
+        "rows": sum(len(feed.fleet.devices[one]) for one in (Table.GPU, Table.LINK, Table.NODE)),
         "store's runs": len(feed.store._runs),
     }
 

@@ -124,7 +124,7 @@ def test_rows_never_overlap_and_always_name_their_device(
             assert fleet.by_uuid[gpu.uuid] == row
             assert power[row] == ord(name)
         for offset, link in enumerate(node.inventory.links):
-            assert fleet.links[node.rows[Table.LINK].start + offset] == (name, link)
+            assert fleet.devices[Table.LINK][node.rows[Table.LINK].start + offset] == (name, link)
     assert {row for row, _ in fleet.rows(Table.GPU)} == taken
     free = {row for rows in fleet.free[Table.GPU] for row in range(rows.start, rows.stop)}
     assert free == set(range(fleet.size(Table.GPU))) - taken
