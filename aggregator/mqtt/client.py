@@ -22,7 +22,7 @@ from aggregator.load.meter import BacklogClock, unread_bytes
 from aggregator.mqtt.packets import LongPublish, PacketReader
 from api.stats import Stats
 from telemetry.errors import BusError
-from telemetry.runtime.backoff import Backoff
+from telemetry.runtime.backoff import STEADY, Backoff
 from telemetry.text.connection_faults import connection_fault
 from telemetry.wire import inventory as messages
 from telemetry.wire.inventory import Command
@@ -39,8 +39,9 @@ from telemetry.wire.topics import Topic, pattern, topic
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
-REFUSED_SECONDS = 5.0
-"""Seconds after which a subscription that was refused is asked for again."""
+REFUSED_SECONDS = 0.5, 5.0
+"""Seconds after which a subscription that was refused is asked for again, at first and at most: a NATS server refuses while
+its streams have no leader, for some seconds after one that led has died."""
 WATCH_SECONDS = 0.5
 LONGEST_PAUSE = 3.0
 """Seconds between two tries to connect: aggregators are few, and no herd."""
@@ -107,6 +108,7 @@ class FanInClient:
         """Filters of subscriptions that the broker has not answered, by message id."""
         self._refused: set[str] = set()
         """Filters that it refused, and is asked for again."""
+        self._asking = Backoff(*REFUSED_SECONDS, STEADY)
         self._receive = receive
         self._too_long = too_long
         self._stats = stats
@@ -218,6 +220,7 @@ class FanInClient:
         try:
             self._asked.clear()
             self._refused.clear()
+            self._asking.reset()
             for start in range(0, len(self._filters), _FILTERS_AT_ONCE):
                 self._ask(client, self._filters[start : start + _FILTERS_AT_ONCE])
             self._client = client
@@ -307,9 +310,9 @@ class FanInClient:
         before = len(self._refused)
         self._refused -= {text for text, _ in asked}
         self._refused |= {text for text, _ in refused}
-        if refused:  # a NATS server does so too while its JetStream has no leader
+        if refused:
             loop = asyncio.get_running_loop()
-            loop.call_later(REFUSED_SECONDS, self._ask_again, client, refused)
+            loop.call_later(self._asking.next(), self._ask_again, client, refused)
         if len(self._refused) > before:
             log.error("MQTT broker %s refuses a subscription to cluster %s: nothing of that kind comes until it is "
                       "granted. Allow this user to read kilowatch/+/%s/#.", self._address,

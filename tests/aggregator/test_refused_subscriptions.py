@@ -33,7 +33,7 @@ class RefusingBroker:
 async def test_a_subscription_that_was_refused_is_asked_for_until_it_is_granted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "REFUSED_SECONDS", 0.01)
+    monkeypatch.setattr(module, "REFUSED_SECONDS", (0.01, 0.02))
     bus = FanInClient(BrokerConfig(), "lab", None, lambda *_: None, Stats())
     broker: Any = RefusingBroker()
     bus._client = broker
