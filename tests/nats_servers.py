@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.brokers import free_port, wait_for_port
+from tests.kit.waiting import wait_until
 
 BINARY = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server"
 
@@ -85,15 +86,20 @@ class NatsCluster:
             wait_for_port(each.mqtt)
 
     def stream_leader(self, stream: str) -> NatsServer:
-        """Return the server that leads a stream."""
-        living = next(each for each in self.servers if each.process is not None)
-        details = living.ask("jsz?streams=true&accounts=true")["account_details"]
-        leader = next(
-            found["cluster"]["leader"]
-            for account in details
-            for found in account.get("stream_detail", ())
-            if found["name"] == stream
-        )
+        """Wait until a server leads a stream; return that one."""
+
+        def led() -> str:
+            living = next(each for each in self.servers if each.process is not None)
+            details = living.ask("jsz?streams=true&accounts=true")["account_details"]
+            its = [
+                found["cluster"].get("leader", "")  # left out while they vote
+                for account in details
+                for found in account.get("stream_detail", ())
+                if found["name"] == stream
+            ]
+            return next(iter(its), "")
+
+        leader = wait_until(led, "a leader of the stream")
         return next(each for each in self.servers if each.name == leader)
 
     def kill(self) -> None:
