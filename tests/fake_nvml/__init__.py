@@ -180,6 +180,12 @@ class FakeDriver(ScriptedDriver):
         self._put(self._who(gpu), f"field {number} {scope}", fact)
         self._write()
 
+    def fields(self, number: int, values: Mapping[int, int]) -> None:
+        """Set the value of a field id of several GPUs at once, by their index."""
+        for gpu, value in values.items():
+            self._put(gpu, f"field {number} 0", ("U", str(value)))
+        self._write()
+
     def gpm(self, number: int, value: float, *, gpu: int | None = None) -> None:
         """Set the value of a GPM metric."""
         self._put(self._who(gpu), f"gpm {number}", ("d", str(value)))
