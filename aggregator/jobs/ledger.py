@@ -56,6 +56,8 @@ class TrackedJob:
     """As the scheduler's accounting says, once it has ended."""
     replaces: set[JobKey] = field(default_factory=set)
     """Aliases of it that the store may have as a job."""
+    use: dict[str, float] = field(default_factory=dict)
+    """Use of its GPUs by its processes when that was read last, by UUID, 0 to 1."""
 
     @property
     def known(self) -> Job:

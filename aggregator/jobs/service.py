@@ -352,7 +352,7 @@ class JobService:
         for key, row in self.ledger.of_node(node):
             if row.gpu in gpus:
                 held[row.gpu].append((key, row))
-        use = self._process_use(node)
+        self._note_use(node)
         for gpu, rows in held.items():
             for key in not_alone(rows):
                 self._not_alone.add((key, gpu))
@@ -365,7 +365,8 @@ class JobService:
                 by_job.setdefault(key, []).append(row)
             self.edges.want(node, gpu, set().union(*map(self._times, by_job.values())))
             counted = self.meter.counted_until(gpu)
-            self.meter.hold(gpu, holders(rows, use.get(gpu, {}), counted))
+            use = {key: self.ledger.jobs[key].use.get(gpu, 0.0) for key in by_job}
+            self.meter.hold(gpu, holders(rows, use, counted))
 
     def _begins(self, rows: Sequence[AllocationRow]) -> dict[str, int]:
         """Return the begins of the months in which a job has a GPU by some rows, with that of its begin, by name."""
@@ -383,15 +384,19 @@ class JobService:
             if any(row.begin < at < (FOREVER if row.end is None else row.end) for row in rows)
         }  # fmt: skip
 
-    def _process_use(self, node: str) -> dict[str, dict[JobKey, float]]:
-        """Return how much each job's processes use of the GPUs of a node, where it is read."""
-        found: dict[str, dict[JobKey, float]] = {}
+    def _note_use(self, node: str) -> None:
+        """Note how much each job's processes use of the GPUs of a node, where it is read: of a job that has ended since,
+        what they used last holds for the time until then."""
+        found: dict[tuple[JobKey, str], float] = {}
         message = self.lists.get(node)
         for process in () if message is None else message.processes:
-            if process.job is not None and process.sm_ratio is not None:
-                jobs = found.setdefault(process.gpu, {})
-                jobs[process.job] = jobs.get(process.job, 0.0) + process.sm_ratio
-        return found
+            if process.job is None or process.sm_ratio is None:
+                continue
+            if process.job in self.ledger.jobs:
+                its = process.job, process.gpu
+                found[its] = found.get(its, 0.0) + process.sm_ratio
+        for (key, gpu), ratio in found.items():
+            self.ledger.jobs[key].use[gpu] = ratio
 
     # -- Out ---------------------------------------------------------------------------------------
 
@@ -650,7 +655,7 @@ def holders(
     rows: Sequence[tuple[JobKey, AllocationRow]], use: Mapping[JobKey, float], counted: int
 ) -> list[Holder]:
     """Return who holds a GPU and when, after `counted`: at each instant the jobs that it is allocated
-    to, else those that use it; each with its share by the use of its processes, else an equal one."""
+    to, else those that use it; each with its share by the use of the processes that it has there then, else an equal one."""
     ends = {id(row): FOREVER if row.end is None else row.end for _, row in rows}
     edges = sorted({row.begin for _, row in rows} | set(ends.values()))
     found: list[Holder] = []
@@ -660,8 +665,10 @@ def holders(
         there = [(key, row) for key, row in rows if row.begin <= begin and ends[id(row)] >= end]
         keys = {key for key, row in there if row.kind is AllocationKind.ALLOCATED}
         keys = keys or {key for key, _ in there}
-        known = sum(use.get(key, 0.0) for key in keys)
+        at_work = {key for key, row in there if row.kind is AllocationKind.USED} or keys
+        used = {key: use.get(key, 0.0) if key in at_work else 0.0 for key in keys}
+        known = sum(used.values())
         for key in sorted(keys):
-            share = use.get(key, 0.0) / known if known > 0 else 1 / len(keys)
+            share = used[key] / known if known > 0 else 1 / len(keys)
             found.append(Holder(key, begin, end, share))
     return found

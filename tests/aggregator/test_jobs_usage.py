@@ -302,6 +302,31 @@ def test_a_shared_gpu_is_split_by_what_its_processes_use_else_equally() -> None:
     assert summaries[0].coverage == pytest.approx(1.0, abs=0.05)
 
 
+def test_what_a_sharer_s_processes_used_last_holds_for_the_seconds_before_its_end() -> None:
+    """They are gone when its end is told, and the samples of its last quarter of a minute are not counted yet."""
+    site = Site()
+    site.run(20)
+    begin = site.wall
+    given = [site.held(key, 0, begin) for key in KEYS[:2]]
+    used = [site.held(key, 0, begin, kind=AllocationKind.USED, begin_from=Precision.PROCESS, end_from=Precision.PROCESS) for key in KEYS[:2]]  # fmt: skip
+    use = [GpuProcess(gpu=site.uuid(0), pid=pid, job=KEYS[pid], sm_ratio=ratio) for pid, ratio in enumerate((0.6, 0.2))]  # fmt: skip
+    site.send("n0", *given, *used, processes=tuple(use))
+    site.run(12)
+    gone = msgspec.structs.replace(used[0], end=site.wall)
+    site.send("n0", *given, gone, used[1], processes=(use[1],))
+    site.run(1)
+    over = msgspec.structs.replace(given[0], end=site.wall)
+    site.send("n0", over, given[1], gone, used[1], processes=(use[1],))
+    site.run(60)
+    hours = [site.jobs.stored(key, site.wall).summary.gpu_hours for key in KEYS[:2]]
+    assert hours[0] == pytest.approx(0.75 * 12 / 3600, rel=0.01), (
+        "not of the second without a process"
+    )
+    energy = [site.jobs.stored(key, site.wall).summary.energy_joules or 0.0 for key in KEYS[:2]]
+    assert energy[0] == pytest.approx(0.75 * 12 * 100, rel=0.01)
+    assert sum(energy) == pytest.approx(sum(hours) * 3600 * 100, rel=0.01)
+
+
 def test_the_scheduler_s_holder_pays_for_a_gpu_that_another_uses() -> None:
     site = Site()
     site.run(20)
