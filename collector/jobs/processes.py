@@ -11,7 +11,7 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,15 +112,17 @@ class ProcReader:
         cgroups: Path = Path("/", CGROUPS),
         same_pids: bool = False,
         boot: int = 0,
+        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`cgroups`: where the folders of the paths in /proc are. `same_pids`: the driver's PIDs are those of this
         /proc, whatever our namespace is. `boot`: when the machine was booted as a collector before this one
-        computed it, ns since 1970."""
+        computed it, ns since 1970; `wall_ns`: returns the time, ns since 1970."""
         self._names = names
         self._persons = persons
         self._root = root
         self._cgroups = cgroups
         self._same_pids = same_pids
+        self._wall_ns = wall_ns
         self._known: dict[int, ProcessFacts] = {}
         self._handles = ProcessHandles()
         self._due: dict[int, float] = {}
@@ -309,7 +311,7 @@ class ProcReader:
     def _set_boot(self) -> None:
         """Compute when the machine was booted, again only after a step of the clock: the time is part of each
         process's identity."""
-        boot = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        boot = self._wall_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if abs(boot - self.boot) > _CLOCK_STEP:
             self.boot = boot
 

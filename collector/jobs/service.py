@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from collector.jobs.clock import StepFreeClock, without_step
 from collector.jobs.config import JobsConfig
 from collector.jobs.memory import JobsFile, JobsMemory, boot_id
 from collector.jobs.merge import PROCESSES, JobMerge, OpenAllocation
@@ -106,16 +106,16 @@ class JobsService:
         state_dir: Path | None = None,
         sources: Sequence[JobSource] | None = None,
         host_root: Path = Path("/"),
-        wall_ns: Callable[[], int] = time.time_ns,
+        clock: StepFreeClock | None = None,
     ) -> None:
         """`publish` is called with each message; `state_dir`: None keeps nothing over a restart; `sources`:
-        of jobs, in place of those that the settings want; `host_root`: above the host's own /sys. Raises
-        `ConfigError`."""
+        of jobs, in place of those that the settings want; `host_root`: above the host's own /sys; `clock`: in place of
+        the machine's. Raises `ConfigError`."""
         self._config = config
         self._node = node
         self._source = source
         self._publish = publish
-        self._wall_ns = wall_ns
+        self._clock = clock or StepFreeClock()
         self._cgroups = host_root / CGROUPS
         persons = PersonFilter(config)
         self._persons = persons
@@ -158,7 +158,7 @@ class JobsService:
             await self._restore()
         while True:
             self._threads.check()
-            self._find(self._wall_ns())
+            self._find(self._clock())
             if self._finding is not None:  # most often a millisecond: not a second later
                 await asyncio.wait({self._finding}, timeout=FIND_SECONDS)
             self.look()
@@ -177,7 +177,7 @@ class JobsService:
         pauses = [interval, *(each.due - now for each in self._questions)]
         if self._lister is not None:
             newest = max(self._finding_at.values(), default=0)
-            pauses.append((newest - self._wall_ns()) / _SECOND + interval + LISTED_SECONDS)
+            pauses.append((newest - self._clock()) / _SECOND + interval + LISTED_SECONDS)
         return max(LOOP_SECONDS, min(pauses))
 
     async def once(self, seconds: float) -> NodeJobs:
@@ -206,13 +206,14 @@ class JobsService:
             cgroups=self._cgroups,
             same_pids=self._config.same_pids,
             boot=memory.boot if same else 0,
+            wall_ns=self._clock,
         )
         opened = memory.open if same else tuple(_without_processes(each) for each in memory.open)
         self._merge = JobMerge(opened, memory.ended, seen)
 
     def look(self) -> None:
         """Ask whoever is due, take in the answers that have come, and publish what is new. Never waits."""
-        now, wall = asyncio.get_running_loop().time(), self._wall_ns()
+        now, wall = asyncio.get_running_loop().time(), self._clock()
         before = self._found
         new = self._find(wall)
         if self._new_at is None or _adds(before, self._found):
@@ -233,6 +234,7 @@ class JobsService:
             instances=instances,
             processes=tuple(each for each in self._found.processes if each.process.gpu in read),
             unread=frozenset(gpu.uuid for gpu in gpus if gpu.uuid not in read),
+            step=self._clock.step,
         )
         for question in self._questions:
             new = self._ask(question, given, now) or new
@@ -285,11 +287,13 @@ class JobsService:
             self._read_at = self._finding_at
         if self._lister is None or self._reader is None or self._finding is not None:
             return new
+        step = self._clock.step
         listed = {
-            gpu: each
+            gpu: each._replace(read_at=without_step(each.read_at, wall, step))
             for gpu, each in self._lister.listed_processes().items()
-            if not each.problem and self._recent(each.read_at, wall)
+            if not each.problem
         }
+        listed = {gpu: each for gpu, each in listed.items() if self._recent(each.read_at, wall)}
         stamps = {gpu: each.read_at for gpu, each in listed.items()}
         if stamps != self._finding_at:
             self._finding_at = stamps

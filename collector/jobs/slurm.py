@@ -7,6 +7,7 @@ never asked: a cluster whose nodes all ask its controller has no controller for 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import stat
@@ -15,10 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from collector.jobs.clock import without_step
 from collector.jobs.ends import Conclusion, MachineStart, conclusions
 from collector.jobs.memory import boot_id
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
@@ -71,6 +74,16 @@ class HookFile:
     """Start of the machine in which it began; empty where an older prolog did not write it."""
 
 
+class _ReadFile(NamedTuple):
+    """A file that was read."""
+
+    version: tuple[int, int, int]
+    """Inode, size and time of change."""
+    written: HookFile
+    file: HookFile
+    """The same with times by the clock that is believed."""
+
+
 class SlurmJobs:
     """Jobs that have, or lately had, GPUs of this node."""
 
@@ -80,10 +93,11 @@ class SlurmJobs:
     def __init__(self, config: SlurmConfig, boot: Callable[[], MachineStart] | None = None) -> None:
         """Nothing is read before the first question. `boot`: the machine's, in place of the kernel's word."""
         self._config = config
-        self._boot = boot or _boot
+        self._boot = boot
         self._start = MachineStart("", 0)
-        self._read: dict[str, tuple[tuple[int, int, int], HookFile]] = {}
-        """By file name: inode, size and time of change when it was read, and its content."""
+        self._read: dict[str, _ReadFile] = {}
+        """By file name."""
+        self._looked = False
 
     def read(self, given: JobsInput) -> JobsAnswer:
         """Return the jobs whose files are there."""
@@ -102,12 +116,12 @@ class SlurmJobs:
         if len(names) > MOST_FILES:
             problems.append(f"{folder} has more than {MOST_FILES} files; the newest jobs are read")
             names = names[-MOST_FILES:]
-        files = self._files(folder, names, problems)
+        files = self._files(folder, names, problems, given)
         order, assumed = gres_order(self._config.gres_file, given.node, given.gpus)
         by_minor = {gpu.minor: gpu.uuid for gpu in given.gpus if gpu.minor is not None}
         living = _living(files, given)
         over = conclusions(
-            files, living.__contains__, self._machine_start(), given.at,
+            files, living.__contains__, self._machine_start(given.at), given.at,
             exclusive=cache(lambda: shares_gpus(self._config.gres_file) is False),
         )  # fmt: skip
         allocations = []
@@ -134,43 +148,58 @@ class SlurmJobs:
     def close(self) -> None:
         """Nothing stays open between two questions."""
 
-    def _machine_start(self) -> MachineStart:
+    def _machine_start(self, now: int) -> MachineStart:
         """Return the machine's start, the same at every question but after a step of the clock: it is computed of two
         clocks that are read one after the other, and a list of jobs that differs by some ns is sent again."""
-        found = self._boot()
+        found = _boot(now) if self._boot is None else self._boot()
         if found.id != self._start.id or abs(found.at - self._start.at) > _CLOCK_STEP:
             self._start = found
         return self._start
 
-    def _files(self, folder: Path, names: Sequence[str], problems: list[str]) -> list[HookFile]:
-        kept: dict[str, tuple[tuple[int, int, int], HookFile]] = {}
+    def _files(
+        self, folder: Path, names: Sequence[str], problems: list[str], given: JobsInput
+    ) -> list[HookFile]:
+        kept: dict[str, _ReadFile] = {}
         for name in names:
             try:
-                kept[name] = self._file(folder / name, self._read.get(name))
+                kept[name] = self._file(folder / name, self._read.get(name), given)
             except FileNotFoundError:
                 continue  # removed since
             except (OSError, ValueError) as error:
                 problems.append(
                     f"{name} is not believed: {getattr(error, 'strerror', None) or error}"
                 )
-        self._read = kept
-        return [file for _, file in kept.values()]
+        self._read, self._looked = kept, True
+        return [its.file for its in kept.values()]
 
-    def _file(
-        self, path: Path, before: tuple[tuple[int, int, int], HookFile] | None
-    ) -> tuple[tuple[int, int, int], HookFile]:
+    def _file(self, path: Path, before: _ReadFile | None, given: JobsInput) -> _ReadFile:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             found = os.fstat(handle)
             version = (found.st_ino, found.st_size, found.st_mtime_ns)
-            if before is not None and before[0] == version:
+            if before is not None and before.version == version:
                 return before
             check_ours(found)
             if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
                 raise ValueError(f"no plain file of at most {MOST_BYTES} bytes")
-            return version, parse(path.name, os.read(handle, MOST_BYTES))
+            written = parse(path.name, os.read(handle, MOST_BYTES))
         finally:
             os.close(handle)
+        taken = {} if before is None else {
+            before.written.begin: before.file.begin, before.written.end: before.file.end
+        }  # fmt: skip
+
+        def timed(at: int) -> int:
+            """Return a time by the clock that is believed: what is new since the look before was written just now, under a
+            step if there is one. At the first look nobody knows."""
+            if at in taken or not at or not self._looked:
+                return taken.get(at, at)
+            return without_step(at, given.at, given.step)
+
+        file = dataclasses.replace(written, begin=timed(written.begin), end=timed(written.end))
+        if file.end and file.end < file.begin:
+            raise ValueError("it ends before it begins")
+        return _ReadFile(version, written, file)
 
 
 def check_ours(found: os.stat_result) -> None:
@@ -192,8 +221,8 @@ def parse(name: str, content: bytes) -> HookFile:
     if match is None or its.get("job") != match[1] or its.get("restart") != match[2]:
         raise ValueError("its name and its content are of different jobs")
     begin, end = _time(its, "begin"), _time(its, "end")
-    if not begin or (end and end < begin):
-        raise ValueError("it has no begin, or ends before it")
+    if not begin:
+        raise ValueError("it has no begin")
     gpus = tuple(int(each) for each in its.get("gpus", "").split(",") if each)
     if len(set(gpus)) != len(gpus) or any(not 0 <= each < 1024 for each in gpus):
         raise ValueError("its gpus are no numbers of GPUs")
@@ -249,8 +278,8 @@ def _allocation(file: HookFile, gpu: str, over: Conclusion | None, *, assumed: b
     return replace(known, end=over.end, end_from=Precision.PROCESS, end_by=over.by)
 
 
-def _boot() -> MachineStart:
-    return MachineStart(boot_id(), time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+def _boot(now: int) -> MachineStart:
+    return MachineStart(boot_id(), now - time.clock_gettime_ns(time.CLOCK_BOOTTIME))
 
 
 def _living(files: Sequence[HookFile], given: JobsInput) -> set[JobKey]:

@@ -46,7 +46,7 @@ class JobsInput:
     """Input of a source of jobs."""
 
     at: int
-    """Wall clock, ns since 1970."""
+    """Wall clock without steps that do not last, ns since 1970."""
     node: str
     """Name of this node in kilowatch; a scheduler may have another one for it."""
     gpus: tuple[Gpu, ...] = ()
@@ -57,6 +57,8 @@ class JobsInput:
     """Processes with a context on a GPU, from their newest reading."""
     unread: frozenset[str] = frozenset()
     """UUIDs of GPUs whose processes can't be read now: no process there is not known to be none."""
+    step: int = 0
+    """By how much the machine's clock is ahead of `at`, or was lately, by a step that has not lasted; ns."""
 
 
 @dataclass(frozen=True, slots=True)

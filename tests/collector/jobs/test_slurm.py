@@ -163,7 +163,7 @@ def test_a_list_of_nodes_is_expanded_as_slurm_does() -> None:
     [
         ({"begin": ""}, "it has no begin"),
         ({"begin": "1790000000"}, "its begin is no time in ns"),
-        ({"end": str(START - 1)}, "ends before it"),
+        ({"end": str(START - 1)}, "it ends before it begins"),
         ({"gpus": "0,x"}, "invalid literal"),
         ({"gpus": "0,0"}, "no numbers of GPUs"),
         ({"gpus": "-1"}, "no numbers of GPUs"),
