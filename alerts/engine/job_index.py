@@ -29,6 +29,8 @@ _PEOPLE = re.compile(
     re.IGNORECASE,
 )
 """Names and queues of jobs that wait for a person."""
+_SESSION = "interactive"
+"""Step of Slurm in which the shell of `salloc` runs, whatever its job is called."""
 _SYSTEM = re.compile(
     r"nv-hostengine|nvidia-persiste|nvidia-cuda-mps|nvidia-smi|dcgm|Xorg|Xwayland|gnome-shell|kilowatch",
     re.IGNORECASE,
@@ -207,7 +209,9 @@ class JobIndex:
                 rows.jobs[number] = job
                 self._declare(number, job.purpose)
                 rows.asked[row] = job.gpus
-                rows.allocated[row], rows.batch[row] = holder.allocated, _is_batch(job)
+                session = any(one.job == job.key and one.step == _SESSION for one in mine)
+                rows.allocated[row] = holder.allocated
+                rows.batch[row] = not session and _is_batch(job)
                 labels[gpu.uuid] = labels_of_job(job)
             elif mine:
                 named = [labels_of_job(jobs.get(one.job) or Job(key=one.job)) for one in mine]

@@ -453,3 +453,17 @@ def test_services_and_shells_are_told_from_jobs_that_compute(
     named = msgspec.structs.replace(message.jobs[0], **fields)
     jobs.put("a", msgspec.structs.replace(message, jobs=(named,)))
     assert index_of(fleet, jobs).rows.batch[0] == batch
+
+
+@pytest.mark.parametrize(("step", "batch"), [("interactive", False), ("batch", True), ("0", True)])
+def test_a_shell_of_salloc_is_no_job_that_computes_whatever_it_is_called(
+    step: str, batch: bool
+) -> None:
+    fleet, jobs = Fleet(), JobsByNode()
+    place(fleet, "a", 1)
+    message = held("a", "1")
+    named = msgspec.structs.replace(message.jobs[0], name="train")
+    used = msgspec.structs.replace(message.allocations[0], kind=AllocationKind.USED, step=step)
+    jobs.put("a", msgspec.structs.replace(message, jobs=(named,), allocations=(*message.allocations, used)))  # fmt: skip
+    rows = index_of(fleet, jobs).rows
+    assert (rows.allocated[0], rows.batch[0]) == (True, batch)
