@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,7 +85,7 @@ SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
 SwitchType=switch/none
 MailProg=/bin/true
 SlurmdParameters=config_overrides
-GresTypes=gpu
+GresTypes={kinds}
 Prolog={folder}/prolog
 Epilog={folder}/epilog
 PrologFlags=Alloc
@@ -118,7 +118,7 @@ StorageUser={user}
 StorageLoc=slurm_acct_db
 PidFile={folder}/accounting.pid
 """
-_NODE = "NodeName={node} NodeHostName={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 Sockets=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=500 {gres}\n"
+_NODE = "NodeName={node} NodeHostName={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=500 {gres}\n"
 
 
 class HookRun(NamedTuple):
@@ -168,6 +168,11 @@ class SlurmCluster:
         """Start the daemon of a node that failed."""
         self.start("slurmd", "-D", "-N", node)
         self.text("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
+    def give_clock(self, node: str, environment: Mapping[str, str]) -> None:
+        """Have the prolog and the epilog of kilowatch on a node run with this in their environment."""
+        words = "\n".join(f"{name}={value}" for name, value in environment.items())
+        (self.folder / f"clock-{node}").write_text(words)
 
     def hook_runs(self, name: str, node: str, job: str) -> list[HookRun]:
         """Return when the `prolog` or the `epilog` of a job ran on a node, once a run of the job."""
@@ -226,14 +231,16 @@ def running(
     *,
     accounting: bool = False,
     cgroups: bool = False,
+    shards: int = 0,
 ) -> Iterator[SlurmCluster]:
     """Start a cluster whose nodes have `gpus` GPUs that are none. `hooks`: folder with the prolog and epilog, which
     write to `folder/jobs-NODE`. `accounting`: with slurmdbd, the account physics for this user. `cgroups`: each
-    job in a cgroup of its own (`HAS_CGROUPS`). Everything is stopped at the end."""
+    job in a cgroup of its own (`HAS_CGROUPS`). `shards`: parts of each GPU that a job may have. Everything is stopped at
+    the end."""
     folder.chmod(0o755)
     end_leftovers()
     cluster = SlurmCluster(folder, nodes)
-    _write_settings(cluster, gpus, hooks, accounting=accounting, cgroups=cgroups)
+    _write_settings(cluster, gpus, hooks, accounting=accounting, cgroups=cgroups, shards=shards)
     key = folder / "munge.key"
     key.write_bytes(os.urandom(1024))
     key.chmod(0o600)
@@ -387,7 +394,13 @@ def _registered(cluster: SlurmCluster) -> bool:
 
 
 def _write_settings(
-    cluster: SlurmCluster, gpus: int, hooks: Path | None, *, accounting: bool, cgroups: bool
+    cluster: SlurmCluster,
+    gpus: int,
+    hooks: Path | None,
+    *,
+    accounting: bool,
+    cgroups: bool,
+    shards: int,
 ) -> None:
     folder, nodes = cluster.folder, cluster.nodes
     ports = [free_port() for _ in range(2 + len(nodes))]
@@ -398,12 +411,14 @@ def _write_settings(
         nodes=",".join(nodes),
         accounting=accounts,
         tracking="cgroup" if cgroups else "linuxproc",
+        kinds="gpu,shard" if shards else "gpu",
         **itself,
     )
     daemon = folder / "slurmdbd.conf"
     daemon.write_text(_ACCOUNTING_DAEMON.format(port=ports[-1], **itself))
     daemon.chmod(0o600)
-    gres = f"Gres=gpu:h100:{gpus}" if gpus else ""
+    parts = f",shard:{gpus * shards}" if shards else ""
+    gres = f"Gres=gpu:h100:{gpus}{parts}" if gpus else ""
     for node, port in zip(nodes, ports[1:-1], strict=True):
         text += _NODE.format(node=node, host=THIS_MACHINE, port=port, gres=gres)
         (folder / f"spool-{node}").mkdir()
@@ -421,9 +436,10 @@ def _write_settings(
             f"NodeName={','.join(nodes)} Name=gpu Type=h100 File={folder}/dev/nvidia{number}\n"
             for number in reversed(range(gpus))
         )
+        + (f"NodeName={','.join(nodes)} Name=shard Count={gpus * shards}\n" if shards else "")
     )
     for name in ("prolog", "epilog"):
-        call = "" if hooks is None else f'KILOWATCH_JOBS="{folder}/jobs-$SLURMD_NODENAME" "{hooks}/{name}"'  # fmt: skip
+        call = "" if hooks is None else f'env $(cat "{folder}/clock-$SLURMD_NODENAME" 2>/dev/null) KILOWATCH_JOBS="{folder}/jobs-$SLURMD_NODENAME" "{hooks}/{name}"'  # fmt: skip
         script = folder / name
         script.write_text(_HOOK.format(call=call, folder=folder, name=name))
         script.chmod(0o755)

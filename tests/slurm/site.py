@@ -27,9 +27,21 @@ WORK = 'd={folder}/.$SLURM_JOB_ID; echo "$SLURM_JOB_GPUS $$" > $d; mv $d {folder
 class SlurmSite(Services):
     """Collectors and an aggregator in processes of their own; a test may kill and start each."""
 
-    def __init__(self, folder: Path, broker: Broker, slurm: SlurmCluster) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        broker: Broker,
+        slurm: SlurmCluster,
+        *,
+        rules: str = "",
+        clocks: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`rules`: of the site's own; `clocks`: environment of the collectors that have a clock of their own, by node."""
         super().__init__(folder, broker)
         self.slurm = slurm
+        self.busy: dict[str, int] = {}
+        """Use of their GPUs by the processes of some jobs, percent by number; of the others nobody knows it."""
+        (folder / "rules.toml").write_text(rules)
         self.work = folder / "work"
         self.work.mkdir()
         self.drivers = {node: FakeDriver(folder / node, gpus=4) for node in slurm.nodes}
@@ -37,8 +49,13 @@ class SlurmSite(Services):
         self._told: dict[tuple[str, str], int] = {}
         self._gone: dict[tuple[str, str], int] = {}
         self._slowest = 0.0
-        for node, driver in self.drivers.items():
+        self.numbers: dict[str, int] = {}
+        """Number of each GPU by its UUID, which no GPU of another node has."""
+        for place, (node, driver) in enumerate(self.drivers.items()):
             for gpu in range(4):
+                uuid = f"GPU-{place:08}{driver.uuid(gpu)[12:]}"
+                self.numbers[uuid] = gpu
+                driver.call("nvmlDeviceGetUUID", uuid, gpu=gpu)
                 driver.processes(gpu)
             (folder / node / "kernel.log").touch()
             self.configure(node, (
@@ -46,11 +63,12 @@ class SlurmSite(Services):
                 f'kernel_log = "{folder / node}/kernel.log"\nnode_readings = false\n'
                 f'[jobs]\ninterval = 1\nsame_pids = true\n'
                 f'[jobs.slurm]\nfolder = "{slurm.folder}/jobs-{node}"\ngres_file = "{slurm.folder}/gres.conf"\n'
-            ), driver.environment)  # fmt: skip
+            ), {**driver.environment, **(clocks or {}).get(node, {})})  # fmt: skip
+        accounting = (slurm.folder / "database").exists()
         self.configure("aggregator", (
             f'[aggregator]\nlisten = "{self.http}"\ndata_dir = "{folder / "data"}"\n'
-            f'[aggregator.store]\nwrite_seconds = 0.2\n'
-            f'[aggregator.slurm]\nenabled = true\ninterval = 1\ndeadline = 60\n'
+            f'rules = ["{folder / "rules.toml"}"]\n[aggregator.store]\nwrite_seconds = 0.2\n'
+            f'[aggregator.slurm]\nenabled = true\ninterval = 1\ndeadline = 60\naccounting = {str(accounting).lower()}\n'
             f'conf_file = "{slurm.folder}/slurm.conf"\ngres_file = "{slurm.folder}/gres.conf"\n'
         ))  # fmt: skip
 
@@ -100,8 +118,17 @@ class SlurmSite(Services):
             if now != before:
                 self._driven[node] = now
                 for gpu in range(4):
-                    there = [pid for pid, gpus in now.values() if gpu in gpus]
-                    driver.processes(gpu, compute=dict.fromkeys(there, GIB))
+                    there = {
+                        name.partition(".")[0]: pid
+                        for name, (pid, gpus) in now.items()
+                        if gpu in gpus
+                    }
+                    busy = {
+                        pid: self.busy[name] for name, pid in there.items() if name in self.busy
+                    }
+                    driver.processes(
+                        gpu, compute=dict.fromkeys(there.values(), GIB), busy=busy or None
+                    )
                 for name, found in now.items():
                     if before.get(name) != found:
                         self._told[node, name.partition(".")[0]] = time.time_ns()
@@ -139,6 +166,5 @@ class SlurmSite(Services):
         found: dict[str, set[int]] = {}
         for row in (reply or {}).get("allocations", ()):
             if row["kind"] == "allocated" and row["end"] is None:
-                numbers = {self.drivers[row["node"]].uuid(gpu): gpu for gpu in range(4)}
-                found.setdefault(row["node"], set()).add(numbers[row["gpu"]])
+                found.setdefault(row["node"], set()).add(self.numbers[row["gpu"]])
         return found
