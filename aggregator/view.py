@@ -12,6 +12,7 @@ from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.impairments import Impairments
 from aggregator.jobs.lookup import find_here, unheld_here, whole_here
+from aggregator.jobs.scheduled import Word
 from aggregator.jobs.service import JobService
 from aggregator.jobs.stored import FoundJobs, JobQuery, UnheldMonth, WholeJobs
 from aggregator.load.shedding import Shedding
@@ -109,6 +110,10 @@ class HoldersView(Protocol):
     @property
     def sources(self) -> Callable[[], list[JobSourceState]]:
         """Returns the state of the scheduler's word."""
+
+    @property
+    def word(self) -> Word | None:
+        """Newest word of the scheduler; None where nobody asks it."""
 
 
 class AggregatorView(Protocol):

@@ -189,6 +189,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     wait_seconds: float | None = None
     """How long it waited for resources: from `eligible`, where that is not known from `submitted`, up to the begin that its
     scheduler says; null where one of them is not known."""
+    reason: str = ""
+    """Why it waited or was held last before it began, in its scheduler's word: `Resources`, `JobHeldUser`."""
     begin: int
     """ns since 1970."""
     end: int | None = None

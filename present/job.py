@@ -73,6 +73,8 @@ def asked_row(job: JobRow, at: int) -> FactRow:
     waited = "" if job.wait_seconds is None else duration(job.wait_seconds)
     if not waited and job.submitted is not None:
         waited = "an unknown time"
+    if waited and job.reason:
+        waited += f" ({job.reason})"
     ran = duration(max(0.0, ((at if job.end is None else job.end) - job.begin) / 1e9))
     found = (
         ("asked for", words),

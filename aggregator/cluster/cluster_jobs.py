@@ -18,6 +18,7 @@ from aggregator.cluster.ask import MemberAnswers, QuestionHandler, decoded
 from aggregator.cluster.fleet_copy import FleetCopy
 from aggregator.jobs.aliases import without_aliases
 from aggregator.jobs.joined import joined_job, joined_sums
+from aggregator.jobs.scheduled import Word
 from aggregator.jobs.stored import (
     FoundJobs,
     JobQuery,
@@ -76,6 +77,11 @@ class ClusterJobs:
     def sources(self) -> Callable[[], list[JobSourceState]]:
         """The scheduler's word as this member hears it."""
         return self._own.jobs.sources
+
+    @property
+    def word(self) -> Word | None:
+        """Newest word of the scheduler, of the whole of its cluster, as this member hears it."""
+        return self._own.jobs.word
 
     def held(self, key: JobKey) -> list[tuple[str, str]]:
         """Return node and UUID of the GPUs that a job holds."""

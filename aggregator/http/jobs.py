@@ -17,6 +17,7 @@ from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.parameters import between, query, whole_number
 from aggregator.http.present_jobs import PresentJobs
 from aggregator.http.reply import VIEW, send_json
+from aggregator.jobs.scheduled import Word, wait_words, waiting
 from aggregator.jobs.stored import FoundJobs, JobQuery, key_of
 from aggregator.view import parts_of
 from api.jobs import JobReply, JobsReply, NodeJobsReply
@@ -108,7 +109,7 @@ async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
         and (not restart or int(restart) == row.restart)
     ]
     if not rows:
-        raise unknown("job", name, list(view.jobs.ids(own)))
+        raise _waiting(view.jobs.word, name, own) or unknown("job", name, list(view.jobs.ids(own)))
     key = key_of(max(rows, key=lambda row: (row.begin, row.restart)))
     whole = await view.whole_jobs([key])
     found = whole.jobs.get(key)
@@ -124,6 +125,14 @@ async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
         present.indices(found.record.allocations),
         list(whole.missing),
     )
+
+
+def _waiting(word: Word | None, name: str, own: str) -> RequestError | None:
+    """Return a 404 that says why a job has not begun, to who may see it; None where the scheduler lists no such job."""
+    job = waiting(word, without_server(name))
+    if job is None or own not in {"", job.user}:
+        return None
+    return RequestError(404, "job", f"{name!r} {wait_words(job)}", "It has no GPU yet.")
 
 
 async def job_key(find: JobFinder, name: str, at: int) -> JobKey | None:

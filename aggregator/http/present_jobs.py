@@ -9,6 +9,7 @@ from functools import cached_property
 import msgspec
 
 from aggregator.jobs.hints import hints
+from aggregator.jobs.scheduled import wait_words, waiting
 from aggregator.jobs.stored import key_of
 from aggregator.jobs.use import co2_kg
 from aggregator.register.node_status import status_of
@@ -114,8 +115,16 @@ class PresentJobs:
             summary=summary,
             power_watts=self._watts(key_of(row)),
             severity=min(fires, key=_rank, default=None),
-            hints=hints(row, self._unused[key_of(row)]),
+            hints=hints(row, self._unused[key_of(row)], self._waits_again(row)),
         )
+
+    def _waits_again(self, row: JobRow) -> str:
+        """Return that a newer run of a job that has ended waits, and why; "" where none does."""
+        if row.end is None:
+            return ""
+        newer = waiting(self._view.jobs.word, row.id)
+        is_newer = newer is not None and newer.key.scheduler == row.scheduler and newer.key.restart > row.restart  # fmt: skip
+        return wait_words(newer) if newer is not None and is_newer else ""
 
     def alerts(self, key: JobKey) -> list[JobAlert]:
         """Return the alerts on what a job holds, the worst first."""

@@ -28,17 +28,19 @@ _FAULTY_LIMITS = (
 """Reasons for limited clocks that a healthy GPU at full load does not have, as it has the power limit."""
 
 
-def hints(row: JobRow, unused: int = 0) -> list[str]:
+def hints(row: JobRow, unused: int = 0, newer: str = "") -> list[str]:
     """Return the hints about a job, the most important first. `unused`: GPUs that are allocated to it and have
-    no process now."""
-    return list(_hints(row, unused))
+    no process now; `newer`: that a newer run of it waits, and why."""
+    return list(_hints(row, unused, newer))
 
 
-def _hints(row: JobRow, unused: int) -> Iterator[str]:
+def _hints(row: JobRow, unused: int, newer: str) -> Iterator[str]:
     if row.phase is JobPhase.SILENT:
         yield "its nodes are silent: whether it runs is not known"
     if row.phase is JobPhase.LOST:
         yield "ended unseen"
+    if newer:
+        yield f"its next run {newer}"
     if row.state == "SUSPENDED" and row.phase is JobPhase.RUNNING:
         yield "suspended by its scheduler: its GPUs wait"
     yield from row.differences

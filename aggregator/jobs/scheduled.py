@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from aggregator.scheduler.listed import JobListing, ListedJob
+from aggregator.scheduler.listed import WAITING, JobListing, ListedJob
 from aggregator.scheduler.names import SLURM, SchedulerNames
 from api.jobs import AllocationRow
 from telemetry.devices import Gpu
@@ -115,6 +115,8 @@ class SchedulerWord:
         self._unsettled: set[JobKey] = set()
         """Runs whose end did not count yet at the newest listing."""
         self._listed: dict[JobKey, ListedJob] = {}
+        self._reasons: dict[JobKey, str] = {}
+        """Why each run waits, or did last before it began: of one that runs nobody says."""
         self.cluster = ""
         self.unknown: set[str] = set()
         """Nodes of the newest listing that nobody asked for: ours have other names, or these are not ours."""
@@ -122,6 +124,7 @@ class SchedulerWord:
     def hear(self, listing: JobListing, now: int) -> Changed:
         """Take in a listing; return what may be other than by the one before. A job that is the same object is the same."""
         before, cluster, released = self._listed, self.cluster, self._released
+        reasons, self._reasons = self._reasons, {}
         self._on, self._newest, self._released, self._listed = {}, {}, {}, {}
         self._heard_at, self.listing, self.cluster = listing.at, listing, listing.cluster or cluster
         nodes, ids = set[str](), set[str]()
@@ -135,6 +138,8 @@ class SchedulerWord:
                 self._on.setdefault(node, []).append(each)
             if job.end and not each.holds:
                 self._released[key] = released.get(key, listing.at)
+            if reason := job.reason or reasons.get(key):
+                self._reasons[key] = reason
             self._listed[key] = each
             old = before.pop(key, None)
             if old is not each and old != each:
@@ -195,7 +200,7 @@ class SchedulerWord:
         found = self.of(key)
         if found is None:
             return None
-        job = replace(found.job, key=key)
+        job = replace(found.job, key=key, reason=self._reasons.get(found.key, ""))
         return job if users is UserPrivacy.NAMES else replace(job, user="", account="")
 
     def _concluded(
@@ -322,6 +327,18 @@ def _nodes_of(listed: ListedJob) -> set[str]:
     return {short(node) for node in (*listed.gpus, *listed.counts, *listed.whole)}
 
 
+def waiting(word: Word | None, number: str) -> Job | None:
+    """Return the newest run of a job of the scheduler, where it has not begun by the newest listing."""
+    names = None if word is None else word.names
+    found = None if word is None or names is None else word.of(JobKey(names.scheduler, "", number))
+    return found.job if found is not None and found.job.state in WAITING else None
+
+
+def wait_words(job: Job) -> str:
+    """Return that a job has not begun, and why: `waits: JobHeldUser`."""
+    return f"waits: {job.reason}" if job.reason else "waits for its begin"
+
+
 def short(node: str) -> str:
     """Return a node's name without its domain: Slurm's names have none."""
     return node.partition(".")[0]
@@ -343,6 +360,7 @@ def merged(job: Job, reported: Job) -> Job:
             "gpus",
             "time_limit",
             "purpose",
+            "reason",
         )
         if getattr(reported, name)
     }

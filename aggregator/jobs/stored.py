@@ -149,6 +149,7 @@ def row_of_job(tracked: TrackedJob, summary: JobSummary, phase: JobPhase) -> Job
         submitted=job.submitted or None,
         eligible=job.eligible or None,
         wait_seconds=tracked.wait_seconds,
+        reason=job.reason,
         begin=tracked.begin,
         end=tracked.end,
         nodes=tracked.nodes,

@@ -115,6 +115,11 @@ def owner_text(array: str, task: str, het: str, offset: str) -> str:
     return f"Component/{het}+{offset}" if het not in {"", "0"} else ""
 
 
+def reason_of(word: str) -> str:
+    """Return why a job waits or is held; "" where Slurm has not looked at it yet, and says so."""
+    return "" if word in {"None", "(null)"} else word
+
+
 def exit_code_of(code: int, signal: int) -> int | None:
     """Return an exit code, or minus the signal that ended a job; None for neither."""
     return code or -signal or None

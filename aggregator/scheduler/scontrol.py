@@ -19,6 +19,7 @@ from aggregator.scheduler.listed import (
     exit_code_of,
     numbers_of,
     owner_text,
+    reason_of,
     whole_nodes,
 )
 from telemetry.notations.purpose import declared
@@ -32,7 +33,7 @@ _HEAD = re.compile(
     r"(?: HetJobId=(\d+) HetJobOffset=(\d+))? JobName=(.*)$"
 )
 _ONCE = ("UserId", "Account", "JobState", "Restarts", "ExitCode", "SubmitTime", "EligibleTime", "StartTime",
-         "EndTime", "TimeLimit", "Partition", "NodeList", "NumNodes", "OverSubscribe")  # fmt: skip
+         "EndTime", "TimeLimit", "Partition", "NodeList", "NumNodes", "OverSubscribe", "Reason")  # fmt: skip
 _PAIR = re.compile(r"(?<!\S)([A-Z][A-Za-z]+)=(\S*)")
 _GRES = re.compile(r"^ +Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S*)$", re.MULTILINE)
 _COMMENT = re.compile(r"^   Comment=(.*)$", re.MULTILINE)
@@ -97,6 +98,7 @@ def _listed(block: str, cluster: str) -> ListedJob:
             state=state, exit_code=exit_code_of(int(code or 0), int(signal or 0)) if over else None,
             nodes=count if past else 0, gpus=asked, purpose=declared(comment[1] if comment else ""),
             time_limit=_limit(its.get("TimeLimit", "")) if past else None,
+            reason="" if past else reason_of(its.get("Reason", "")),
         ),
         holds=state in HOLDING, gpus=gpus if state in HOLDING else {},
         exclusive=exclusive, whole=whole_nodes(state, asked, names, exclusive=exclusive),

@@ -22,6 +22,7 @@ from aggregator.scheduler.listed import (
     exit_code_of,
     numbers_of,
     owner_text,
+    reason_of,
     whole_nodes,
 )
 from telemetry.notations.purpose import declared
@@ -38,7 +39,7 @@ _FIELDS = (
     "job_id", "cluster", "restart_cnt", "name", "user_name", "account", "partition", "job_state", "exit_code", "comment",
     "array_job_id", "array_task_id", "het_job_id", "het_job_offset", "submit_time", "eligible_time", "start_time", "end_time",
     "time_limit", "nodes", "node_count", "tasks", "tres_per_job", "tres_per_node", "tres_per_task", "tres_req_str",
-    "gres_detail", "exclusive", "shared",
+    "gres_detail", "exclusive", "shared", "state_reason",
 )  # fmt: skip
 """Fields of a job that are read, of about a hundred: the others are skipped while decoding."""
 _Record = msgspec.defstruct("_Record", [(name, Any, msgspec.UNSET) for name in _FIELDS])
@@ -124,6 +125,7 @@ def _listed(its: Mapping[str, Any]) -> ListedJob:
         gpus=asked_of(texts, node_count, tasks),
         purpose=declared(_text(its, "comment", most=1 << 16)),
         time_limit=_limit(its) if past else None,
+        reason="" if past else reason_of(_text(its, "state_reason")),
     )  # fmt: skip
     gpus: dict[str, tuple[int, ...]] = {}
     details = its.get("gres_detail") or ()

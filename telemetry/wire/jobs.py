@@ -106,6 +106,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Declaration of its owner (`telemetry.notations.purpose`): `gpus=6 checkpoint=15m idle=ok`."""
     time_limit: int | Literal["unlimited"] | None = None
     """Seconds for which it may run; None where nobody says."""
+    reason: str = ""
+    """Why it waits or is held, or did last before it began, in the scheduler's word: `Resources`, `JobHeldUser`."""
     labels: dict[str, str] = {}
     """Labels of the pod that the settings of its node name: `{"team": "vision"}`."""
     aliases: tuple[str, ...] = ()

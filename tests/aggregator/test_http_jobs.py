@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from aggregator.http.config import HttpConfig
 from aggregator.jobs.hints import hints
+from aggregator.jobs.scheduled import SchedulerWord
 from aggregator.remote.push import Gatherer
+from aggregator.scheduler.listed import JobListing, ListedJob
 from api.alerts import Alert, AlertState, Severity
 from api.decoding import decode
 from api.device import GpuPageReply, NodePageReply
@@ -90,6 +92,23 @@ async def test_a_job_that_is_not_known_is_a_404() -> None:
         assert (await client.text("/api/v1/jobs/99"))[0] == 404
         assert (await client.text("/api/v1/jobs?state=odd"))[0] == 400
         assert (await client.text("/api/v1/jobs/1?restart=x"))[0] == 400
+
+
+async def test_a_job_that_waits_is_a_404_that_says_why_to_who_may_see_it(tmp_path: Path) -> None:
+    view, site = filled()
+    word = SchedulerWord(lambda *_: ([0, 1], ""), lambda _: (), 0)
+    key = JobKey("slurm", "lab", "98")
+    job = Job(key=key, user="ada", state="PENDING", reason="JobHeldUser")
+    word.hear(JobListing(at=site.wall, cluster="lab", jobs=(ListedJob(job=job),)), site.wall)
+    site.jobs.word = word
+    path = tmp_path / "tokens.json"
+    ada, bob = (add_token(path, user, user=user) for user in ("ada", "bob"))
+    async with door(view, HttpConfig(listen="0.0.0.0:0", tokens_file=path)) as client:
+        for token, told in ((ada, True), (bob, False)):
+            status, body = (await client.text("/api/v1/jobs/98", headers=bearer(token)))[:2]
+            assert status == 404
+            assert ("'98' waits: JobHeldUser" in body) is told
+        assert "is not known" in (await client.text("/api/v1/jobs/99", headers=bearer(ada)))[1]
 
 
 async def test_a_gpu_s_job_is_a_series_to_join_with_where_it_has_one_holder() -> None:

@@ -76,7 +76,7 @@ PAGES: dict[str, tuple[Where, Callable[..., bool], str, str, str, str]] = {
     "nodes": ((nodes, "describe"), lambda its, _: its.inventory.node == "n1", "/api/v1/nodes", '"node":"n1"', '"node":"n2"', "node/n1/api"),
     "web nodes": ((node_list, "_row"), lambda its: its.node.node == "n1", "/nodes", 'href="nodes/n1"', 'href="nodes/n2"', "node/n1/web"),
     "targets": ((sd, "target"), lambda its, *_: its.inventory.node == "n1", "/sd/prometheus", '"node":"n1"', '"node":"n2"', "node/n1/sd"),
-    "jobs": ((present_jobs, "hints"), lambda row, _: row.id == "7", "/api/v1/jobs", '"id":"7"', '"id":"8"', "job/slurm 7/list"),
+    "jobs": ((present_jobs, "hints"), lambda row, *_: row.id == "7", "/api/v1/jobs", '"id":"7"', '"id":"8"', "job/slurm 7/list"),
     "use": ((use, "JobPart"), lambda row, *_, **__: row.id == "7", "/api/v1/use?by=job", '"job":"7"', '"job":"8"', "job/slurm 7/use"),
     "web jobs": ((job_list, "phase_badge"), lambda row: row.id == "7", "/jobs", 'href="jobs/7', 'href="jobs/8', "job/slurm 7/web"),
 }  # fmt: skip

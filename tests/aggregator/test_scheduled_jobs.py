@@ -15,6 +15,8 @@ from aggregator.jobs.scheduled import (
     NEWER_RUN,
     UNSURE_SECONDS,
     SchedulerWord,
+    wait_words,
+    waiting,
 )
 from aggregator.jobs.service import JobService
 from aggregator.scheduler import squeue
@@ -522,3 +524,28 @@ def test_the_account_the_differences_and_a_source_that_fails_are_on_every_surfac
     assert job_lines(listing)[-1] == words
     assert job_lines(msgspec.structs.replace(listing, jobs=[]))[-1] == words
     assert f"<li>{words}</li>" in jobs_body(listing, {}, 1, private=True)
+
+
+def test_why_a_job_waited_last_is_kept_when_it_runs_and_a_newer_run_says_why_it_waits() -> None:
+    """Slurm says of a job that runs, and of one that it has not looked at yet, no reason."""
+    scene = Scene()
+    waits = {"state": "PENDING", "begin": 0}
+    for second, reason in enumerate(("Priority", "Resources", "")):
+        its = replace(listed(**waits, reason=reason), holds=False)  # type: ignore[arg-type]
+        scene.squeue(second, its)
+    scene.squeue(5, listed(0))
+    scene.node(6, hooked("GPU-3"))
+    row = scene.row()
+    assert (row.state, row.reason) == ("RUNNING", "Resources")
+    assert "(Resources)" in asked_row(row, at(10)).value
+    scene.squeue(20, listed(key=KEY, state="COMPLETED", end=19))
+    scene.squeue(30)
+    assert scene.row().reason == "Resources", "as long as it is known"
+    assert waiting(scene.jobs.word, "7") is None
+    again = msgspec.structs.replace(KEY, restart=1)
+    scene.squeue(40, replace(listed(key=again, **waits, reason="BeginTime"), holds=False))  # type: ignore[arg-type]
+    newer = waiting(scene.jobs.word, "7")
+    assert newer is not None
+    assert wait_words(newer) == "waits: BeginTime"
+    assert "its next run waits: BeginTime" in hints(scene.row(), newer=wait_words(newer))
+    assert waiting(None, "7") is None

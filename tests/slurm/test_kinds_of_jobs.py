@@ -7,6 +7,8 @@ import os
 import pty
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -132,6 +134,16 @@ def told_by_slurm(slurm: SlurmCluster, number: str) -> tuple[float, float]:
     ).stdout  # fmt: skip
     its = dict(word.partition("=")[::2] for word in text.split())
     return float(its["StartTime"]), float(its["EndTime"])
+
+
+def refusal(site: SlurmSite, number: str) -> str:
+    """Return why there is no such job for the aggregator; "" where there is."""
+    try:
+        with urllib.request.urlopen(f"http://{site.http}/api/v1/jobs/{number}", timeout=30):
+            return ""
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.read().decode()
 
 
 def fires(site: SlurmSite, rule: str) -> list[dict[str, Any]]:
@@ -302,7 +314,9 @@ def test_each_kind_of_job_is_told_as_what_it_is_and_pays_for_what_its_gpus_drew(
         assert sorted(each["job"] for each in holders) == sorted(jobs.parts)
 
         (site.work / "leave").touch()
-        brief = site.submit("-J", "brief", "--gres=gpu:1", "-w", N2)
+        brief = site.submit("-J", "brief", "--hold", "--gres=gpu:1", "-w", N2)
+        site.until("why it waits", lambda: "waits: JobHeldUser" in refusal(site, brief))
+        slurm.text("scontrol", "release", brief)
         site.until("its process", lambda: named(site, brief) and uses(site, brief, 1))
         slurm.text("scancel", brief)
         site.until("the ends of both", lambda: all(over(site, one) for one in (brief, jobs.leaves)))
@@ -337,6 +351,7 @@ def test_each_kind_of_job_is_told_as_what_it_is_and_pays_for_what_its_gpus_drew(
         ended[one].check_energy(registers[ended[one].given[0]["node"]], site.numbers)
     first, second = (ended[one] for one in jobs.parts)
     check_sharers(first, second, registers[N1], site.numbers)
+    assert ended[brief].job["reason"], "of its wait"
     if HAS_CGROUPS:
         assert len(ended[jobs.long].used) == 2, "a step of the clock ends no use of a GPU"
         assert {each["step"] for each in ended[jobs.person].used} == {"interactive"}
