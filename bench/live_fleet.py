@@ -28,6 +28,7 @@ from api.alerts import Alert
 from telemetry.devices import Event, Gpu, MemoryPool
 from telemetry.gap import GAP, Gap
 from telemetry.metric import Table
+from telemetry.runtime.release import release
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import SCHEMA
 from tests.aggregator.fake_view import FakeView
@@ -38,6 +39,8 @@ HOT, WARM, LOST, SILENT = (262, 113, 700), (41, 310, 555, 808, 1040, 1201), (97,
 """Numbers of the nodes with faults, modulo the size of the fleet."""
 TIGHT = 17
 """Number of the rack whose feed A is too small."""
+RELEASE = "2026.1"
+"""Release of the nodes of a still fleet, whose pictures are compared; others run that of the aggregator."""
 
 
 class LiveFleet(FakeView):
@@ -52,7 +55,7 @@ class LiveFleet(FakeView):
         self._chance = np.random.default_rng(seed)
         names = [f"node-{number:04d}" for number in range(nodes)]
         for number, name in enumerate(names):
-            self.add(_inventory(name, number))
+            self.add(_inventory(name, number, RELEASE if still else release()))
         self.electrical = ElectricalService(_site(names), Path("/nowhere"))
         self.pipeline = AlertPipeline(
             load(),
@@ -192,7 +195,7 @@ def _narrow(wide: Floats) -> npt.NDArray[np.float32]:
     return wide.astype(np.float32)
 
 
-def _inventory(name: str, number: int) -> Inventory:
+def _inventory(name: str, number: int, of: str) -> Inventory:
     gpus = tuple(
         Gpu(uuid=f"GPU-{number:08x}-{index}", index=index, name="NVIDIA H100 80GB HBM3",
             pci=f"0000:{16 * index + 27:02x}:00.0", serial=f"165{number:06d}{index}", power_limit_watts=700.0)
@@ -200,7 +203,7 @@ def _inventory(name: str, number: int) -> Inventory:
     )  # fmt: skip
     pool = MemoryPool(gpus=tuple(gpu.uuid for gpu in gpus), bytes=640 * 2**30, over="nvswitch")
     return Inventory(
-        node=name, cluster="site-a", session=7, kilowatch="2026.1", source="simulated:stage",
+        node=name, cluster="site-a", session=7, kilowatch=of, source="simulated:stage",
         driver_version="580.105.08", driver_state="up", gpus=gpus, pools=(pool,),
         host={"rack": f"R{number // A_RACK + 1:03d}", "job": f"job-{8800 + number // 16}", "product": "DGX H100"},
     )  # fmt: skip

@@ -572,6 +572,15 @@ async def test_the_first_page_counts_the_nodes_of_other_releases(
         assert "than this aggregator's" not in (await read(client, "/")).text
 
 
+async def test_the_nodes_of_a_large_demo_run_the_release_of_their_aggregator() -> None:
+    """Built from the same commit, or none of them from a known one."""
+    view = LiveFleet(8)
+    await view.beat()
+    async with door(view) as client:
+        assert "than this aggregator's" not in (await read(client, "/")).text
+        assert nodes_of((await client.text("/nodes?q=older"))[1]) == []
+
+
 async def test_the_cost_of_now_says_that_it_is_the_buildings() -> None:
     view = await lab()
     view.electrical = ElectricalService(
