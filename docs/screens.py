@@ -21,6 +21,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from bench.processes import end
 from docs.palette import small
 from kilowatch.stack.ports import free_port
 from tests.web.browser import browsing
@@ -108,8 +109,7 @@ def running(scenario: str) -> Iterator[str]:
     try:
         yield f"http://{url}"
     finally:
-        process.terminate()
-        process.wait(30)
+        end(process)  # on a loaded machine a demo takes its time, and the pictures are there
 
 
 async def wait_for(url: str) -> None:

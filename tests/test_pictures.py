@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from bench.processes import end
 from docs.screens import PICTURES, SHOWN, stamp, stamp_of, stamped
 from tests.kit.night import NIGHT
 
@@ -51,3 +55,12 @@ def test_a_stamp_leaves_the_picture_as_it_is() -> None:
     marked = stamped(picture, "0af")
     assert stamp_of(marked) == "0af"
     assert (marked[: len(picture) - 12], marked[-12:]) == (picture[:-12], picture[-12:])
+
+
+def test_a_demo_that_does_not_end_is_killed_so_that_its_pictures_are_kept() -> None:
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        end(process, 0.1)
+        assert process.returncode == -signal.SIGKILL
