@@ -30,8 +30,8 @@ _ROW, _LEAF, _HEAD, _LINE = 26.0, 66.0, 8.0, 26.0
 def chain_diagram(
     found: Branch, status: Mapping[str, int], cells: Mapping[str, NodeCells], highest: float
 ) -> str:
-    """Return the diagram; nothing without circuits that feed nodes. `cells`: the GPUs of nodes with their watts;
-    `highest`: the watts at the end of the scale of colours."""
+    """Return the diagram; nothing without circuits that feed nodes. `cells`: the GPUs of nodes with their watts, none of
+    a node that has not been heard of; `highest`: the watts at the end of the scale of colours."""
     if not found.leaves:
         return ""
     nodes, bottom = _node_places(found, cells)
@@ -73,7 +73,8 @@ def _node_places(found: Branch, cells: Mapping[str, NodeCells]) -> tuple[dict[st
 
 
 def _height(its: NodeCells | None) -> float:
-    rows = 0 if its is None else -(-len(its.values) // _ACROSS)
+    """Return the height of a node: one that has not been heard of yet has its place for a row of GPUs."""
+    rows = 0 if its is None else max(1, -(-len(its.values) // _ACROSS))
     return 30 + rows * _ROW
 
 

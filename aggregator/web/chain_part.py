@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from aggregator.view import AggregatorView
 from aggregator.web.chain_diagram import chain_diagram
 from aggregator.web.fleet_cells import fleet_cells
+from aggregator.web.fleet_map import NodeCells
 from aggregator.web.markup import section, text
 from api.power import CircuitState
 from power.snapshot.power_chain import branch
@@ -23,7 +24,10 @@ async def chain_part(
     """Return the diagram in its panel; nothing without circuits that feed nodes. `circuits`: the most urgent
     first; `around`: a circuit whose branch is wanted."""
     found = branch(circuits, around)
-    cells = {one.node: one for one in fleet_cells(view, "power", found.nodes)}
+    cells = {
+        name: NodeCells("", name, (), ()) for name in found.nodes if name not in view.fleet.nodes
+    }
+    cells |= {one.node: one for one in fleet_cells(view, "power", found.nodes)}
     highest = max((value for one in cells.values() for value in one.values if value > 0), default=1.0)  # fmt: skip
     drawn = await asyncio.to_thread(chain_diagram, found, status, cells, _ROOM * highest)
     window = load_row(found.leaves[0]).label if found.leaves else ""

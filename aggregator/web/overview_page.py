@@ -37,6 +37,7 @@ from api.alerts import Incident, IncidentsReply, Subject
 from api.fleet import FleetSummary
 from api.power import CircuitsReply, CircuitState
 from power.site.layout import SiteLayout
+from power.snapshot.documents import uncomputed_states
 from present.circuit.figures import by_urgency
 from present.fleet.headline import Heard, headline
 from present.fleet.trend import power_words, trend_line
@@ -58,8 +59,12 @@ async def overview(request: web.Request) -> PageContent:
     incidents = shown_to(request, IncidentsReply(now, list(found))).incidents
     circuits = shown_to(request, CircuitsReply(at=now, circuits=await circuits_now(view))).circuits
     status, parts = status_of(view.alerts()), parts_of(view, "overview")
-    urgent = by_urgency(circuits, lambda name: status.get(name, 0))
-    urgent = await _with_facts(request, urgent, every)
+    layout = view.electrical.site.layout
+    # Before the first snapshot each has its place already, with an unknown load.
+    placed = circuits or ([] if layout is None else uncomputed_states(layout))
+    urgent = by_urgency(placed, lambda name: status.get(name, 0))
+    if circuits:
+        urgent = await _with_facts(request, urgent, every)
     gpus = sum(len(node.inventory.gpus) for node in view.fleet.nodes.values())
     drawn = await map_part(request, quantity, gpus)
     heard = Heard(
@@ -78,7 +83,7 @@ async def overview(request: web.Request) -> PageContent:
         "Nearest breakers",
         nearest_table(urgent[:MOST], status, parts),
         "circuits",
-        more=link(f"all {len(circuits):,}", "circuits"),
+        more=link(f"all {len(placed):,}", "circuits"),
     )
     racks = {rack_of(node) for node in view.fleet.nodes.values() if node.inventory.gpus}
     crowded = len(racks) > LABELLED
@@ -91,7 +96,7 @@ async def overview(request: web.Request) -> PageContent:
     if crowded:
         left, right, below = (
             gpu_map + users,
-            wrong + folded_chain(urgent, status, _sources(view.electrical.site.layout), parts),
+            wrong + folded_chain(urgent, status, _sources(layout), parts),
             ports + more,
         )
     elif gpus <= FEW:  # the map is low: what follows stands beside it, and the page on one screen
@@ -108,7 +113,7 @@ async def overview(request: web.Request) -> PageContent:
         )
     return PageContent(
         "Overview",
-        headline_part(headline([*incidents, *every[MOST_INCIDENTS:]], urgent, heard))
+        headline_part(headline([*incidents, *every[MOST_INCIDENTS:]], urgent if circuits else (), heard))
         + _trend(request, summary, heard, circuits=bool(circuits))
         + tiles(*overview_tiles(view, request.app[RECENT], summary, heard, (urgent[0], status.get(urgent[0].id, 0)) if urgent else None))
         + f'<div class="stack {wide}">{left}</div><div class="stack {narrow}">{right}</div>'

@@ -56,9 +56,7 @@ def overview_tiles(
             drawn=spark(recent.samples, lambda one: one.wall_watts),
         )
     if nearest is not None:
-        yield _nearest(*nearest)
-    elif view.electrical.site.layout is not None:
-        yield tile("Nearest breaker", "?", sub="not computed yet", tone=Tone.STALE)
+        yield _nearest(*nearest, computed=view.electrical.latest is not None)
     if summary.gpu_power_watts is None:
         yield tile("GPU power", "?", sub="no GPU reports its power", tone=Tone.STALE)
     else:
@@ -98,7 +96,7 @@ def _part(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _nearest(circuit: CircuitState, status: int) -> str:
+def _nearest(circuit: CircuitState, status: int, *, computed: bool) -> str:
     its, coming = share_row(circuit), next_row(circuit, ALERT_TONES[status])
     if len(coming.value) > _BESIDE:
         coming = replace(coming, value=coming.short, since=None)
@@ -106,7 +104,11 @@ def _nearest(circuit: CircuitState, status: int) -> str:
         "Nearest breaker",
         "?" if its.short == ABSENT else its.short,
         sub=f"{link(circuit.id, 'circuits', circuit.id)}, {load_row(circuit).label}: {text(limits_row(circuit).value)}",
-        aside="" if coming.value == ABSENT else fact(coming),
+        aside="not computed yet"
+        if not computed
+        else ""
+        if coming.value == ABSENT
+        else fact(coming),
         part=load_bar(circuit, STATUS_WORDS[status], tall=True),
         tone=ALERT_TONES[status],
     )

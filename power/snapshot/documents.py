@@ -39,9 +39,7 @@ def circuit_states(
 ) -> list[CircuitState]:
     """Return every row of the circuit snapshot, parents before what they feed. `parts`: leaves out rows that
     can't be made; without it one such row raises."""
-    nodes: dict[str, list[str]] = {}
-    for cord in layout.cords:
-        nodes.setdefault(cord.circuit, []).append(cord.machine)
+    nodes = _nodes(layout)
     columns = {
         name.removeprefix("circuit_"): values.tolist() for name, values in snapshot.columns.items()
     }
@@ -52,12 +50,40 @@ def circuit_states(
         return _circuit(
             layout.circuits[name],
             {column: values[row] for column, values in columns.items()},
-            list(dict.fromkeys(nodes.get(name, ()))),
+            nodes.get(name, []),
             list(alerts.get(name, ())),
             dict(facts[row]),
         )
 
     return each(parts, snapshot.kind, snapshot.names, make)
+
+
+def uncomputed_states(layout: SiteLayout) -> list[CircuitState]:
+    """Return the circuits of a layout before the first snapshot, parents before what they feed: with their limits, and without a
+    load."""
+    nodes = _nodes(layout)
+    return [
+        _circuit(
+            one,
+            {
+                "rated_amps": one.rated_amps,
+                "effective_amps": one.effective_amps,
+                "continuous_amps": one.continuous_amps,
+            },
+            nodes.get(one.id, []),
+            [],
+            {},
+        )
+        for one in layout.circuits.values()
+    ]
+
+
+def _nodes(layout: SiteLayout) -> dict[str, list[str]]:
+    """Return the nodes with a cord in each circuit that has any."""
+    found: dict[str, dict[str, None]] = {}
+    for cord in layout.cords:
+        found.setdefault(cord.circuit, {})[cord.machine] = None
+    return {name: list(its) for name, its in found.items()}
 
 
 def row_states(

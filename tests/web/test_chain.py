@@ -146,6 +146,19 @@ def test_nothing_is_drawn_without_a_circuit_that_feeds_nodes() -> None:
     assert drawn([replace(A, nodes=[])]) == ""
 
 
+def test_a_node_that_has_not_been_heard_of_has_its_place() -> None:
+    """What is below the diagram stays where it is when its nodes report; one without GPUs needs no room for them."""
+
+    def height(cells: dict[str, NodeCells]) -> float:
+        body = chain_diagram(branch(SITE), {}, cells, 700.0)
+        (found,) = re.findall(r'viewBox="0 0 860 (\d+)" role', body)
+        return float(found)
+
+    unheard = {name: NodeCells("", name, (), ()) for name in "ab"}
+    assert height(unheard) == height(cells("a", "b"))
+    assert height({}) < height(unheard)
+
+
 def test_hostile_names_are_text() -> None:
     body = drawn([replace(A, id=EVIL, parent=None, nodes=[EVIL])], mark="page")
     page = Page(body)

@@ -482,6 +482,25 @@ async def test_numbers_follow_in_place_and_a_tab_that_nobody_sees_is_silent(
         assert page.errors == []
 
 
+async def test_the_overview_stands_still_when_its_circuits_are_computed_for_the_first_time(
+    tmp_path: Path,
+) -> None:
+    """In the first second after a start: tiles, power chain and map have the heights that they get."""
+    fleet = LiveFleet(2, still=True)
+    places = """[...document.querySelectorAll(".verdict:not(.old), .tiles, #chain, #map")]
+      .map(each => Math.round((each.id ? each.closest("section") : each).getBoundingClientRect().bottom)).join()"""
+    async with door(fleet) as client, browsing(tmp_path / "profile") as page:
+        await page.size("desktop")
+        await page.open(f"{client.url}/")
+        assert "not computed yet" in await page.value("document.body.textContent")
+        before = await page.value(places)
+        await fleet.beat()
+        await page.until("!document.body.textContent.includes('not computed yet')")
+        assert len(before.split(",")) == 4
+        assert await page.value(places) == before
+        assert page.errors == []
+
+
 async def test_the_picture_of_a_rack_is_changed_and_not_replaced(tmp_path: Path) -> None:
     """A rack that were replaced would have the map around it laid out anew."""
     fleet = await fleet_of(20)

@@ -572,6 +572,21 @@ async def test_the_first_page_counts_the_nodes_of_other_releases(
         assert "than this aggregator's" not in (await read(client, "/")).text
 
 
+async def test_circuits_have_their_places_before_they_are_computed() -> None:
+    """With their limits, and no number in place of a load."""
+    async with door(LiveFleet(1)) as client:
+        body = (await client.text("/"))[1]
+    page = Page(body)
+    assert page.faults == []
+    assert re.search(
+        r"Nearest breaker not computed yet \? \S+ , load: continuous limit \d+ A, breaker \d+ A",
+        page.text,
+    )
+    assert {"circuits/PDU-001A", "circuits/PDU-001B", "nodes/node-0000"} <= set(page.links)
+    assert set(re.findall(r'class="wire (\w+)"', body)) == {"unknown"}
+    assert not re.search(r"\d% of \d+ A", page.text)
+
+
 async def test_the_nodes_of_a_large_demo_run_the_release_of_their_aggregator() -> None:
     """Built from the same commit, or none of them from a known one."""
     view = LiveFleet(8)
