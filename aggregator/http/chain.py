@@ -1,4 +1,4 @@
-"""`/api/v1/power/chain`: the power chain from sources to GPUs, of the same branch as the web pages draw."""
+"""`/api/v1/power/chain`: the power chain from sources to GPUs, of the branch that the web pages draw, where they have room for it."""
 
 from __future__ import annotations
 

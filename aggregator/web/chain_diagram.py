@@ -18,13 +18,13 @@ from present.circuit.rows import load_row, share_row
 from present.units import watts
 from telemetry.text import counted
 
-_WIDTH = 860.0
+WIDTH = 860.0
 _SOURCE, _BUS, _BREAKER, _LANES, _NODE = 30.0, 150.0, 300.0, 400.0, 500.0
 """Where sources, bus bars, breakers, the lanes of cords and nodes begin, from the left."""
 _ACROSS, _CELL, _GAP = 8, 36.0, 4.0
 """GPUs of a row of a node, width of a cell, and what lies between two."""
-_ROW, _LEAF, _HEAD, _LINE = 26.0, 66.0, 8.0, 26.0
-"""Heights of a row of cells, of a circuit, above all, and from the top of a circuit to its line."""
+_ROW, _LEAF, _HEAD, _LINE, _APART = 26.0, 66.0, 8.0, 26.0, 16.0
+"""Heights of a row of cells, of a circuit, above all, from the top of a circuit to its line, and between two nodes."""
 
 
 def chain_diagram(
@@ -34,9 +34,7 @@ def chain_diagram(
     a node that has not been heard of; `highest`: the watts at the end of the scale of colours."""
     if not found.leaves:
         return ""
-    nodes, bottom = _node_places(found, cells)
-    leaves = _leaf_places(found, nodes, cells)
-    height = max(bottom, *(at + _LEAF for at in leaves.values())) + 6
+    nodes, leaves, height = _places(found, cells)
     drawn = (
         *_feeders(found, leaves, status),
         *(
@@ -48,13 +46,12 @@ def chain_diagram(
         *(part for name, at in nodes.items() for part in _node(name, at, cells.get(name), highest)),
     )
     words = "; ".join(f"{one.id} {share_row(one).value}" for one in found.leaves)
-    more = "".join(f'<p class="dim">{text(line)}</p>' for line in _remarks(found))
     return (
-        f'<svg class="chain" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="group" aria-label="{text(words)}">{"".join(drawn)}</svg>{more}'
+        f'<svg class="chain" viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="group" aria-label="{text(words)}">{"".join(drawn)}</svg>'
     )  # fmt: skip
 
 
-def _remarks(found: Branch) -> Iterator[str]:
+def remarks(found: Branch) -> Iterator[str]:
     """Yield what the diagram leaves out."""
     if found.folded:
         whose = found.around or "the most urgent one"
@@ -63,13 +60,27 @@ def _remarks(found: Branch) -> Iterator[str]:
         yield f"{counted(found.left_out, 'further node')} of {'it' if len(found.leaves) == 1 else 'them'} not drawn."
 
 
+def diagram_height(found: Branch, cells: Mapping[str, NodeCells]) -> float:
+    """Return the height of the diagram, in units of its `WIDTH`."""
+    return _places(found, cells)[2]
+
+
+def _places(
+    found: Branch, cells: Mapping[str, NodeCells]
+) -> tuple[dict[str, float], dict[str, float], float]:
+    """Return the top of each node and of each circuit, and the height of all."""
+    nodes, bottom = _node_places(found, cells)
+    leaves = _leaf_places(found, nodes, cells)
+    return nodes, leaves, max(bottom, *(at + _LEAF for at in leaves.values())) + 6
+
+
 def _node_places(found: Branch, cells: Mapping[str, NodeCells]) -> tuple[dict[str, float], float]:
     """Return the top of each node, and the bottom of all."""
     places, at = {}, _HEAD
     for name in found.nodes:
         places[name] = at
-        at += _height(cells.get(name)) + 16
-    return places, at
+        at += _height(cells.get(name)) + _APART
+    return places, at - _APART
 
 
 def _height(its: NodeCells | None) -> float:
@@ -162,11 +173,11 @@ def _cords(
 def _node(name: str, at: float, its: NodeCells | None, highest: float) -> Iterator[str]:
     """Yield a node with a cell for each GPU and its watts."""
     mark = "" if its is None else its.mark
-    yield f'<rect class="box {mark}" x="{_NODE:.0f}" y="{at:.0f}" width="{_WIDTH - _NODE - 4:.0f}" height="{_height(its):.0f}" rx="3"/>'
+    yield f'<rect class="box {mark}" x="{_NODE:.0f}" y="{at:.0f}" width="{WIDTH - _NODE - 4:.0f}" height="{_height(its):.0f}" rx="3"/>'
     yield f'<a href="{path("nodes", name)}"><text class="name {mark}" x="{_NODE + 10:.0f}" y="{at + 17:.0f}">{text(name)}</text></a>'
     read = [] if its is None else [value for value in its.values if not math.isnan(value)]
     total = "no GPU is read" if not read else f"GPUs {watts(sum(read))}" if its is not None and len(read) == len(its.values) else f"GPUs at least {watts(sum(read))}"  # fmt: skip
-    yield f'<text x="{_WIDTH - 14:.0f}" y="{at + 17:.0f}" text-anchor="end">{text(total)}</text>'
+    yield f'<text x="{WIDTH - 14:.0f}" y="{at + 17:.0f}" text-anchor="end">{text(total)}</text>'
     if its is None:
         return
     for place, value in enumerate(its.values):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
@@ -24,12 +25,23 @@ QUANTITIES = {
 STEPS = 6
 CELL, GAP, ACROSS = 5, 1, 8
 """Units of a cell of a rack's picture, between cells, and cells of a row."""
-FEW, LABELLED = 64, 96
-"""GPUs up to which each has its figure, and racks up to which each has its name beside its picture: of more the names are shown
-when they are pointed at or have the focus, so that 10,000 GPUs are on one screen."""
+DEEP, MOST_COLUMNS = 18, 15
+"""Rows of a rack's picture up to which it has one column, and columns that have room beside each other: all nodes of which no
+rack is known are one."""
 _STEP, _ROOM = 50.0, 1.03
 """Watts to which the end of the scale of power is rounded up, and its least room: GPUs at a limit of 700 W read some watts more
 or less, and the end stays."""
+
+
+class MapForm(StrEnum):
+    """Forms of the map, the most detailed first."""
+
+    FIGURES = "figures"
+    """Each node is a box with a figure of each GPU."""
+    NAMED = "named"
+    """Each rack is a picture with its name."""
+    DENSE = "dense"
+    """Each rack is a picture of one size, its name shown when it is pointed at or has the focus: 10,000 GPUs on one screen."""
 
 
 class NodeCells(NamedTuple):
@@ -75,15 +87,15 @@ def _other(one: OtherNode) -> str:
     )
 
 
-def fleet_map(nodes: Sequence[NodeCells], quantity: str) -> str:
+def fleet_map(nodes: Sequence[NodeCells], quantity: str, form: MapForm = MapForm.FIGURES) -> str:
     """Return the map with its legend and a choice of the quantity."""
     scale = scale_of(quantity, max((_highest(one.values) for one in nodes), default=0.0))
-    if sum(len(one.values) for one in nodes) > FEW:
-        return map_of(quantity, scale, [rack_pictures(nodes, quantity, scale)])
+    if form is not MapForm.FIGURES:
+        return map_of(quantity, scale, [rack_pictures(nodes, quantity, scale)], form)
     boxes = {
         rack: _boxes(rack, inside, quantity, scale) for rack, inside in _by_rack(nodes).items()
     }
-    return map_of(quantity, scale, [_drawn(nodes, boxes)])
+    return map_of(quantity, scale, [_drawn(nodes, boxes)], form)
 
 
 class DrawnRacks(NamedTuple):
@@ -106,7 +118,9 @@ def rack_pictures(
     return _drawn(nodes, pictures)
 
 
-def map_of(quantity: str, scale: tuple[float, float], drawn: Sequence[DrawnRacks]) -> str:
+def map_of(
+    quantity: str, scale: tuple[float, float], drawn: Sequence[DrawnRacks], form: MapForm
+) -> str:
     """Return the map of racks that are drawn, each rack in its place."""
     tabs = "".join(
         f'<li><a href="{path("", map=name)}#map"{" aria-current=page" if name == quantity else ""}>{name}</a></li>'
@@ -116,11 +130,11 @@ def map_of(quantity: str, scale: tuple[float, float], drawn: Sequence[DrawnRacks
     missing = f", {unknown:,} not known (hatched)" if unknown else ""
     found = counted(sum(one.gpus for one in drawn), "GPU") + missing
     racks = [each for one in drawn for each in one.html.items()]
-    groups = "".join(html for _, html in sorted(racks, key=lambda each: _place(each[0])))
+    groups = "".join(html for _, html in sorted(racks, key=lambda each: place_of(each[0])))
     return (
         f'<nav aria-label="Quantity of the map"><ul class="tabs">{tabs}</ul></nav>'
         f"{_legend(quantity, *scale, found)}"
-        f'<div class="map{" dense" if len(racks) > LABELLED else ""}">{groups}</div>'
+        f'<div class="map{" dense" if form is MapForm.DENSE else ""}">{groups}</div>'
     )
 
 
@@ -144,13 +158,19 @@ def _drawn(nodes: Sequence[NodeCells], html: Mapping[str, str]) -> DrawnRacks:
     return DrawnRacks(html, sum(len(one.values) for one in nodes), unknown)
 
 
-def _place(rack: str) -> tuple[bool, str]:
+def place_of(rack: str) -> tuple[bool, str]:
     """Return by what racks are sorted: that of nodes without one is the last."""
     return not rack, rack
 
 
+def columns_of(rows: int) -> tuple[int, int]:
+    """Return the columns of the picture of a rack, and the rows of each."""
+    columns = min(MOST_COLUMNS, max(1, -(-rows // DEEP)))
+    return columns, max(1, -(-rows // columns))
+
+
 def _by_rack(nodes: Sequence[NodeCells]) -> dict[str, list[NodeCells]]:
-    listed = sorted(nodes, key=lambda one: (_place(one.rack), one.node))
+    listed = sorted(nodes, key=lambda one: (place_of(one.rack), one.node))
     return {rack: list(inside) for rack, inside in groupby(listed, key=lambda one: one.rack)}
 
 
@@ -179,21 +199,25 @@ def _picture(
     thousands of elements more are seconds of a browser. Its colours have an order, so that a browser changes the lines
     that it has."""
     shapes: dict[str, str] = {}
-    row = 0
+    columns, deep = columns_of(sum(-(-len(one.values) // ACROSS) for one in nodes))
+    wide = ACROSS * (CELL + GAP) + GAP
+    number = 0
     for one in nodes:
         names = [
             one.marks.get(uuid, "") or colour(value, *scale)
             for uuid, value in zip(one.uuids, one.values, strict=True)
         ]
         for first in range(0, len(names), ACROSS):
-            place = 0
+            place, (column, row) = 0, divmod(number, deep)
             for name, same in groupby(names[first : first + ACROSS]):
                 many = len(list(same))
-                way = f"M{place * (CELL + GAP)} {row * (CELL + GAP)}"
+                way = f"M{column * wide + place * (CELL + GAP)} {row * (CELL + GAP)}"
                 place += many
-                shapes[name] = f"{shapes.get(name, '')}{way}H{place * (CELL + GAP) - GAP}"
-            row += 1
-    width, height = ACROSS * (CELL + GAP) - GAP, max(1, row) * (CELL + GAP) - GAP
+                shapes[name] = (
+                    f"{shapes.get(name, '')}{way}H{column * wide + place * (CELL + GAP) - GAP}"
+                )
+            number += 1
+    width, height = columns * wide - 2 * GAP, deep * (CELL + GAP) - GAP
     mark = next((each for each in ("page", "ticket") if any(one.mark == each for one in nodes)), "")
     cells = "".join(f'<path class="{name}" d="{way}"/>' for name, way in sorted(shapes.items()))
     title = f"{rack or 'in no rack'}, {counted(len(nodes), 'node')}{f', {mark}' if mark else ''}"

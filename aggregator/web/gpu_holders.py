@@ -24,8 +24,8 @@ WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
 """Text in place of a part that names persons, HTML."""
 MOST_JOBS = 200
 """Jobs of a circuit that are listed."""
-MOST_USERS, MOST_LOW = 8, 4
-"""Users of the cluster that are listed."""
+MOST_USERS, MOST_LOW, LEAST_ROWS = 8, 4, 2
+"""Users of the cluster that are listed in a table and in a line; rows below which there is no table."""
 
 
 def jobs_on(jobs: HoldersView) -> bool:
@@ -142,9 +142,10 @@ def circuit_jobs(view: AggregatorView, nodes: Sequence[str], *, private: bool) -
     return section("Jobs", table(caption, heads, shown, (2, 3)) + more, "jobs")
 
 
-def users_section(view: AggregatorView, *, private: bool, low: bool = False) -> str:
+def users_section(view: AggregatorView, *, private: bool, rows: int = MOST_USERS + 1) -> str:
     """Return who holds how many GPUs of the cluster now, and their power, the most first; nothing where no node
-    says. A GPU that several users hold counts for each. `low`: in lines of text, where there is no room for a table."""
+    says. A GPU that several users hold counts for each. `rows`: those that a table has room for; below `LEAST_ROWS` it is
+    lines of text."""
     listed = {name: message for name, message in view.jobs.lists.items() if _speaks(message)}
     if not listed:
         return ""
@@ -161,24 +162,25 @@ def users_section(view: AggregatorView, *, private: bool, low: bool = False) -> 
         len(node.inventory.gpus) for name, node in view.fleet.nodes.items() if name in listed
     )
     ranked = sorted(held.items(), key=lambda pair: (-len(pair[1]), pair[0]))
-    most = MOST_LOW if low else MOST_USERS
-    rows = [_user_row(name, gpus, power, total) for name, gpus in ranked[:most]]
+    low = rows < LEAST_ROWS
+    most = MOST_LOW if low else min(MOST_USERS, rows - (len(ranked) > rows))
+    listed_users = [_user_row(name, gpus, power, total) for name, gpus in ranked[:most]]
     rest = [gpus for _, gpus in ranked[most:]]
     if rest:
-        rows.append(
+        listed_users.append(
             _user_row("", set().union(*rest), power, total, f"{counted(len(rest), 'other')}")
         )
     more = f"{link('all jobs', 'jobs')}"
     caption = f"{len(taken):,} of {counted(total, 'GPU')} are held"
     if low:
-        its = "; ".join(f"{user} {gpus} ({power})" for user, gpus, _, power in rows)
+        its = "; ".join(f"{user} {gpus} ({power})" for user, gpus, _, power in listed_users)
         return section(
             "Who uses what", f'<p class="beside">{caption}: {its}.</p>', "users", more=more
         )
     shown = table(
         caption,
         ("user", "GPUs", unseen("share of all GPUs"), "at the GPUs"),
-        rows,
+        listed_users,
         (1, 3),
     )
     return section("Who uses what", shown, "users", more=more)

@@ -13,8 +13,8 @@ from aggregator.http.reply import VIEW
 from aggregator.web.chart_time import STEP_NS, chart_now
 from aggregator.web.fleet_cells import fleet_cells, highest_of, rack_of
 from aggregator.web.fleet_map import (
-    FEW,
     DrawnRacks,
+    MapForm,
     fleet_map,
     map_of,
     rack_pictures,
@@ -27,12 +27,12 @@ TURNS = round(STEP_NS / 1e9 / EVERY_SECONDS)
 """Updates of a page until all racks have been drawn anew: all of 10,000 GPUs in one are 45 ms of a browser's thread."""
 
 
-async def map_part(request: web.Request, quantity: str, gpus: int) -> str:
-    """Return the map; "" without GPUs. Of many GPUs each rack is drawn anew every ten seconds, as a chart is, and with
-    others when an alert begins or ends, or the scale has another end."""
+async def map_part(request: web.Request, quantity: str, form: MapForm) -> str:
+    """Return the map. Of many GPUs each rack is drawn anew every ten seconds, as a chart is, and with others when an
+    alert begins or ends, or the scale has another end."""
     view = request.app[VIEW]
-    if gpus <= FEW:
-        return fleet_map(fleet_cells(view, quantity), quantity) if gpus else ""
+    if form is MapForm.FIGURES:
+        return fleet_map(fleet_cells(view, quantity), quantity)
     scale = scale_of(quantity, highest_of(view.fleet, quantity, view.now()))
     nodes, marks = marks_of(view.alerts())
     turns: list[dict[str, tuple[object, object]]] = [{} for _ in range(TURNS)]
@@ -40,7 +40,7 @@ async def map_part(request: web.Request, quantity: str, gpus: int) -> str:
         if node.inventory.gpus:
             turns[turn_of(rack_of(node))][name] = (nodes.get(name), marks.get(name))
     drawn = [await _drawn(request, turn, quantity, scale, its) for turn, its in enumerate(turns)]
-    return map_of(quantity, scale, drawn)
+    return map_of(quantity, scale, drawn, form)
 
 
 async def _drawn(

@@ -18,18 +18,29 @@ from aggregator.http.reply import VIEW
 from aggregator.register.node_status import status_of as status_of_node
 from aggregator.view import AggregatorView, parts_of
 from aggregator.web.alert_list import incidents_part
-from aggregator.web.chain_part import chain_part
+from aggregator.web.chain_part import fitting_chain
 from aggregator.web.circuit_list import nearest_table
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.days_strip import days_of, days_strip
 from aggregator.web.electrical_pages import circuit_with_facts
 from aggregator.web.fleet_cells import rack_of
-from aggregator.web.fleet_map import FEW, LABELLED, QUANTITIES, OtherNode, other_nodes
+from aggregator.web.fleet_map import QUANTITIES, MapForm, OtherNode, other_nodes
 from aggregator.web.folded_chain import folded_chain
-from aggregator.web.gpu_holders import users_section
+from aggregator.web.gpu_holders import LEAST_ROWS, users_section
 from aggregator.web.headline_part import headline_part, tiles
 from aggregator.web.map_part import map_part
 from aggregator.web.markup import link, section, text
+from aggregator.web.overview_room import (
+    APART,
+    INSIDE,
+    PORTS,
+    ROOM,
+    USERS,
+    MapNode,
+    form_of,
+    map_height,
+    table_rows,
+)
 from aggregator.web.overview_tiles import overview_tiles
 from aggregator.web.past_readings import SHARED_PAST
 from aggregator.web.port_pages import places_at_fault
@@ -66,7 +77,6 @@ async def overview(request: web.Request) -> PageContent:
     if circuits:
         urgent = await _with_facts(request, urgent, every)
     gpus = sum(len(node.inventory.gpus) for node in view.fleet.nodes.values())
-    drawn = await map_part(request, quantity, gpus)
     heard = Heard(
         nodes=len(view.fleet.nodes),
         silent=sum(not node.online for node in view.fleet.nodes.values()),
@@ -85,39 +95,38 @@ async def overview(request: web.Request) -> PageContent:
         "circuits",
         more=link(f"all {len(placed):,}", "circuits"),
     )
-    racks = {rack_of(node) for node in view.fleet.nodes.values() if node.inventory.gpus}
-    crowded = len(racks) > LABELLED
-    gpu_map, users = (
-        section("GPUs", drawn, "map"),
-        users_section(view, private=private, low=crowded),
-    )
     ports, more = await _ports(view), _more(view.fleet, view.now())
-    wide, narrow = ("w15", "w9") if gpus <= FEW or crowded else ("w16", "w8")
-    if crowded:
-        left, right, below = (
-            gpu_map + users,
-            wrong + folded_chain(urgent, status, _sources(layout), parts),
-            ports + more,
-        )
-    elif gpus <= FEW:  # the map is low: what follows stands beside it, and the page on one screen
-        left, right, below = (
-            await chain_part(view, urgent, status) + gpu_map + ports + more,
-            wrong + near + users,
-            "",
-        )
-    else:
-        left, right, below = (
-            gpu_map + await chain_part(view, urgent, status),
-            wrong + near + users,
-            ports + more,
-        )
+    # Of few GPUs all stands beside each other; of more the map is wide, and who uses what a line below it.
+    on_map = [
+        MapNode(rack_of(node), name, len(node.inventory.gpus))
+        for name, node in view.fleet.nodes.items()
+        if node.inventory.gpus
+    ]
+    rows = table_rows(min(MOST, len(urgent)))
+    users = users_section(view, private=private, rows=rows)
+    beside = sum((PORTS + APART) * bool(one) for one in (ports, more))
+    under = (USERS + APART) * bool(users)
+    form = form_of(on_map, beside + under * (rows < LEAST_ROWS))
+    few = form is MapForm.FIGURES
+    if not few and urgent:
+        rows = 0
+        users = users_section(view, private=private, rows=rows)
+    taken = map_height(on_map, form, INSIDE[not few]) + APART + under * (rows < LEAST_ROWS)
+    room = ROOM - taken - beside * few
+    chain = await fitting_chain(view, urgent, status, room, INSIDE[not few])
+    if not chain:
+        near = folded_chain(urgent, status, _sources(layout), parts) or near
+    columns = ("w16", "w8") if chain and not few else ("w15", "w9")
+    gpu_map = section("GPUs", await map_part(request, quantity, form), "map") if gpus else ""
+    low, table = (users, "") if rows < LEAST_ROWS else ("", users)
+    left = chain + gpu_map + low + ports + more if few else gpu_map + low + chain
     return PageContent(
         "Overview",
         headline_part(headline([*incidents, *every[MOST_INCIDENTS:]], urgent if circuits else (), heard))
         + _trend(request, summary, heard, circuits=bool(circuits))
         + tiles(*overview_tiles(view, request.app[RECENT], summary, heard, (urgent[0], status.get(urgent[0].id, 0)) if urgent else None))
-        + f'<div class="stack {wide}">{left}</div><div class="stack {narrow}">{right}</div>'
-        + below,
+        + f'<div class="stack {columns[0]}">{left}</div><div class="stack {columns[1]}">{wrong}{near}{table}</div>'
+        + ("" if few else ports + more),
         live=True,
         titled=False,
     )  # fmt: skip

@@ -34,21 +34,23 @@ class Branch:
     """State of each circuit, also through those that feed the `feeders`."""
 
 
-def branch(circuits: Sequence[CircuitState], around: str = "") -> Branch:
+def branch(
+    circuits: Sequence[CircuitState], around: str = "", most_nodes: int = MOST_NODES
+) -> Branch:
     """Return what is drawn of circuits. `circuits`: the most urgent first; `around`: the circuit whose branch is
-    wanted, or "" for the most urgent one's where not all fit."""
+    wanted, or "" for the most urgent one's where not all fit; `most_nodes`: nodes that are drawn."""
     by_name = {one.id: one for one in circuits}
     leaves = leaves_of(circuits)
     if around:
         its = [one for one in leaves if around in _above(one, by_name)]
         chosen = _with_other_sides(its, leaves)
     else:
-        chosen = leaves if _fits(leaves) else _with_other_sides(leaves[:1], leaves)
+        chosen = leaves if _fits(leaves, most_nodes) else _with_other_sides(leaves[:1], leaves)
     chosen = sorted(chosen, key=lambda one: (one.parent or "", one.id))
     feeders = [by_name[name] for name in dict.fromkeys(one.parent for one in chosen) if name in by_name]  # fmt: skip
     nodes = sorted({name for one in chosen for name in one.nodes})
-    folded, left_out = len(leaves) - len(chosen), max(0, len(nodes) - MOST_NODES)
-    return Branch(feeders, chosen, nodes[:MOST_NODES], folded, left_out, around, _states(by_name))
+    folded, left_out = len(leaves) - len(chosen), max(0, len(nodes) - most_nodes)
+    return Branch(feeders, chosen, nodes[:most_nodes], folded, left_out, around, _states(by_name))
 
 
 def leaves_of(circuits: Sequence[CircuitState]) -> list[CircuitState]:
@@ -181,9 +183,9 @@ def _above(circuit: CircuitState, by_name: Mapping[str, CircuitState]) -> set[st
     return found
 
 
-def _fits(leaves: Sequence[CircuitState]) -> bool:
+def _fits(leaves: Sequence[CircuitState], most_nodes: int) -> bool:
     nodes = {name for one in leaves for name in one.nodes}
-    return len(leaves) <= MOST_CIRCUITS and len(nodes) <= MOST_NODES
+    return len(leaves) <= MOST_CIRCUITS and len(nodes) <= most_nodes
 
 
 def _with_other_sides(

@@ -48,12 +48,26 @@ async def racks(tmp_path: Path) -> FakeView:
     return view
 
 
+def diagram(page: str) -> tuple[str, set[str]]:
+    """Return the diagram of a page, and the pieces that it leads to."""
+    drawn = page[page.index('<svg class="chain"') :]
+    drawn = drawn[: drawn.index("</section>")]
+    words = {"circuits/": "circuit/", "nodes/": "node/", "gpus/": "gpu/"}
+    links = set()
+    for link in Page(drawn).links:
+        kind, slash, name = link.partition("/")
+        links.add(words[kind + slash] + name)
+    return drawn, links
+
+
 async def test_the_chain_of_the_demo_goes_from_utilities_to_gpus_and_is_what_the_page_draws(
     tmp_path: Path,
 ) -> None:
     async with door(await racks(tmp_path)) as client:
-        pieces = await asked(client)
-        _, page, _ = await client.text("/")
+        whole = await asked(client)
+        pieces = await asked(client, "?circuit=rack-001-A")
+        _, overview, _ = await client.text("/")
+        _, page, _ = await client.text("/circuits/rack-001-A")
     kinds = [one.kind for one in pieces.values()]
     assert [kinds.count(kind) for kind in (ChainKind.SOURCE, ChainKind.PANEL)] == [2, 2]
     assert kinds.count(ChainKind.GPU) == 8 * kinds.count(ChainKind.NODE) > 0
@@ -64,14 +78,13 @@ async def test_the_chain_of_the_demo_goes_from_utilities_to_gpus_and_is_what_the
         if one.kind is ChainKind.NODE:
             assert {pieces[above].group for above in one.parents} == {pieces[one.parents[0]].group}
             assert len(one.parents) == 2, "both feeds"
-    drawn = page[page.index('<svg class="chain"') :]
-    drawn = drawn[: drawn.index("</section>")]
+    drawn, links = diagram(page)
     shown = Page(drawn)
-    links = {
-        link.replace("circuits/", "circuit/").replace("nodes/", "node/").replace("gpus/", "gpu/")
-        for link in shown.links
-    }
     assert links == {one.id for one in pieces.values() if one.kind is not ChainKind.SOURCE}
+    assert len(pieces) < len(whole)
+    assert 0 < len(diagram(overview)[1] & whole.keys()) == len(diagram(overview)[1]), (
+        "as much as has room"
+    )
     for one in pieces.values():
         if one.kind in {ChainKind.CIRCUIT, ChainKind.PANEL}:
             assert one.load_ratio is not None

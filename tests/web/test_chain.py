@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from aggregator.web.chain_diagram import chain_diagram
+from aggregator.web.chain_diagram import chain_diagram, remarks
 from aggregator.web.fleet_map import NodeCells
 from aggregator.web.folded_chain import folded_chain
 from api.power import CircuitState, LoadState
@@ -35,7 +35,7 @@ def cells(*names: str, **more: object) -> dict[str, NodeCells]:
 def drawn(circuits: Sequence[CircuitState], around: str = "", **more: object) -> str:
     """Return the diagram of circuits."""
     found = branch(circuits, around)
-    return chain_diagram(found, {}, cells(*found.nodes, **more), 700.0)
+    return chain_diagram(found, {}, cells(*found.nodes, **more), 700.0) + " ".join(remarks(found))
 
 
 def test_each_circuit_and_node_is_drawn_once_and_fed_by_both_sides() -> None:

@@ -11,8 +11,13 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from aggregator.http.config import HttpConfig
+from aggregator.web.fleet_cells import rack_of
+from aggregator.web.fleet_map import MapForm
+from aggregator.web.overview_room import INSIDE, MapNode, map_height
+from bench import live_fleet
 from bench.live_fleet import LiveFleet
 from telemetry.text import rfc3339
+from tests.aggregator.fake_view import give_jobs
 from tests.aggregator.http_client import Door, door
 from tests.aggregator.test_http_alerts import hot
 from tests.aggregator.test_http_circuits import lab
@@ -325,6 +330,37 @@ async def fleet_of(nodes: int) -> LiveFleet:
     for _ in range(5):
         await fleet.beat()
     return fleet
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("nodes", "rack"),
+    night.size([(64, 4)], [*product((1, 3, 4, 6, 8, 9, 16, 32, 64, 96, 128, 192, 256, 384, 400), (4,)), (9, 1), (96, 1), (64, 8), (160, 8)]),
+)  # fmt: skip
+async def test_the_overview_of_any_size_is_one_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, rack: int
+) -> None:
+    """Of 1440x900, with incidents, circuits and six users; the map is as high as it was taken to be. `rack`: nodes of one."""
+    monkeypatch.setattr(live_fleet, "A_RACK", rack)
+    fleet = await fleet_of(nodes)
+    names = list(fleet.fleet.nodes)
+    give_jobs(fleet, *((names[n % nodes], f"88{n:02}", f"user-{n}", (n // nodes,)) for n in range(6)))  # fmt: skip
+    on_map = [MapNode(rack_of(one), name, 8) for name, one in fleet.fleet.nodes.items()]
+    async with door(fleet) as client, browsing(tmp_path / "profile") as page:
+        await page.size("desktop")
+        await page.open(f"{client.url}/")
+        assert await page.value("document.documentElement.scrollHeight") <= SIZES["desktop"][1]
+        assert await page.value("document.querySelector('#chain') !== null")
+        assert "user-0" in await page.value(
+            "document.querySelector('[data-k=\"main/users\"]').textContent"
+        )
+        if not await page.value("document.querySelector('.map.dense') !== null"):
+            figures = await page.value("document.querySelector('.figures') !== null")
+            form = MapForm.FIGURES if figures else MapForm.NAMED
+            wide = await page.value("document.querySelector('.w16') !== null")
+            high = "document.querySelector('#map').closest('section').offsetHeight"
+            assert abs(await page.value(high) - map_height(on_map, form, INSIDE[wide])) < 5
+        assert page.errors == []
 
 
 @pytest.mark.nightly

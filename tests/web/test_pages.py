@@ -25,7 +25,7 @@ from aggregator.web.circuit_list import circuits_body
 from aggregator.web.circuit_page import circuit_body
 from aggregator.web.content import PageContent
 from aggregator.web.device_pages import _of_each
-from aggregator.web.fleet_map import NodeCells, fleet_map
+from aggregator.web.fleet_map import MapForm, NodeCells, fleet_map
 from aggregator.web.frame import CSP, MENU, PAGES
 from aggregator.web.incident_page import incident_body
 from aggregator.web.live_pages import LivePages
@@ -768,7 +768,7 @@ def test_the_map_of_many_gpus_is_a_picture_of_each_rack() -> None:
         mapped("r1", "a", [95.0] * 80),
         mapped(EVIL, "c", [50.0]),
     ]
-    body = fleet_map(cells, "temperature")
+    body = fleet_map(cells, "temperature", MapForm.NAMED)
     page = Page(body)
     assert page.faults == []
     assert page.text.index("r1") < page.text.index("r2")
@@ -790,7 +790,7 @@ def test_the_map_of_ten_thousand_gpus_is_small_on_the_wire() -> None:
         mapped(f"r{n // 8}", f"node-{n:04}", [40.0 + (n * 7 + k) % 50 for k in range(8)])
         for n in range(1250)
     ]
-    body = fleet_map(cells, "temperature").encode()
+    body = fleet_map(cells, "temperature", MapForm.NAMED).encode()
     assert body.count(b"<") < 3000, "cells of one colour of a rack are one shape"
     assert len(gzip.compress(body, 6)) < 60_000
 
