@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -50,6 +51,7 @@ from api.power import CircuitsReply, CircuitState
 from power.site.layout import SiteLayout
 from power.snapshot.documents import uncomputed_states
 from present.circuit.figures import by_urgency
+from present.circuit.rows import gentlest
 from present.fleet.headline import Heard, headline
 from present.fleet.trend import power_words, trend_line
 from telemetry.errors import StoreError
@@ -120,9 +122,10 @@ async def overview(request: web.Request) -> PageContent:
     gpu_map = section("GPUs", await map_part(request, quantity, form), "map") if gpus else ""
     low, table = (users, "") if rows < LEAST_ROWS else ("", users)
     left = chain + gpu_map + low + ports + more if few else gpu_map + low + chain
+    verdict = headline([*incidents, *every[MOST_INCIDENTS:]], urgent if circuits else (), heard)
     return PageContent(
         "Overview",
-        headline_part(headline([*incidents, *every[MOST_INCIDENTS:]], urgent if circuits else (), heard))
+        headline_part(replace(verdict, act=gentlest(verdict.act)))  # with all acts it would grow and shrink
         + _trend(request, summary, heard, circuits=bool(circuits))
         + tiles(*overview_tiles(view, request.app[RECENT], summary, heard, (urgent[0], status.get(urgent[0].id, 0)) if urgent else None))
         + f'<div class="stack {columns[0]}">{left}</div><div class="stack {columns[1]}">{wrong}{near}{table}</div>'

@@ -29,6 +29,7 @@ from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
 from power.wiring import POLES, Flags, Floats
 from present.circuit.outlook import trip_band
+from present.circuit.rows import OR
 from present.units import amperes, exact_watts, volts
 from telemetry.text import duration, estimated_duration
 
@@ -353,4 +354,4 @@ def _remedy(cap: Cap | None, move: str, models: Sequence[str]) -> str:
         ways.append(move)
     if cap is not None:
         ways += cap.instead
-    return ("; or ".join(ways) if ways else "move load to another circuit") + note
+    return (OR.join(ways) if ways else "move load to another circuit") + note

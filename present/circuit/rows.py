@@ -28,6 +28,8 @@ from present.units import (
 )
 from telemetry.text import ABSENT, duration
 
+OR = "; or "
+"""Words between ways to lower a load, the gentlest first."""
 OF_LIMIT = f"of the {CONTINUOUS}"
 _SOURCES = {"committed": "power commitment"}
 """Words of sources whose name says little."""
@@ -181,6 +183,11 @@ def trend_row(circuit: CircuitState) -> FactRow:
 def relief_row(circuit: CircuitState, alert: Tone = Tone.PLAIN) -> FactRow:
     """Return what would bring it below its limit, where a limit is passed or forecast to be."""
     return FactRow("relief", circuit.facts.get("remedy", "") if alert or pressed(circuit) else "")
+
+
+def gentlest(words: str) -> str:
+    """Return the first way of a relief: all of them are too long for a line."""
+    return words.partition(OR)[0]
 
 
 def relief_command(words: str) -> str:

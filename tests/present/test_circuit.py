@@ -18,7 +18,7 @@ from kilowatch.text.losses import loss_lines
 from kilowatch.text.plan import plan_lines
 from present.circuit.losses import passed_limit, planned_trip
 from present.circuit.outlook import NextKind, next_event, next_row, outlook, trip_band
-from present.circuit.rows import page_rows, relief_command
+from present.circuit.rows import gentlest, page_rows, relief_command
 from present.row import FactRow, Tone
 from tests.present import golden
 from tests.present.circuits import CIRCUITS, COOL
@@ -162,6 +162,11 @@ def test_an_alert_says_when_a_breaker_trips(trips: tuple[float, float, float], t
 
 def test_relief_has_a_command_only_if_it_can_be_run() -> None:
     bare = "limit the clocks (nvidia-smi -lgc) until each GPU draws 200 W"
+    assert (
+        gentlest("cap each GPU at 400 W; or run 3 of the 4 GPUs here (a note)")
+        == "cap each GPU at 400 W"
+    )
+    assert gentlest(COOL.facts["remedy"]) == COOL.facts["remedy"]
     assert relief_command(COOL.facts["remedy"]) == "nvidia-smi -pl 540"
     assert relief_command(bare) == "", "a command without its argument"
     assert relief_command(f"{bare} or cap each (nvidia-smi -pl 200)") == "nvidia-smi -pl 200"
