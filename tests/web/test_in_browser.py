@@ -37,6 +37,10 @@ LOOK = """(() => {
   const faults = [];
   const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   if (wide > 1) faults.push(`it is ${wide} px too wide`);
+  for (const each of document.querySelectorAll(".wide")) {
+    const over = each.scrollWidth - each.clientWidth;
+    if (over > 0 && over < 3) faults.push(`a table scrolls by ${over} px: ${each.textContent.slice(0, 40)}`);
+  }
   if (document.querySelectorAll("h1").length !== 1) faults.push("it has not one h1");
   const levels = [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].map(each => Number(each.tagName[1]));
   levels.forEach((level, place) => {
