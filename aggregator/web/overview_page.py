@@ -44,7 +44,7 @@ from aggregator.web.overview_room import (
 )
 from aggregator.web.overview_tiles import overview_tiles
 from aggregator.web.past_readings import SHARED_PAST
-from aggregator.web.port_pages import places_at_fault
+from aggregator.web.port_pages import places_line
 from api.alerts import Incident, IncidentsReply, Subject
 from api.fleet import FleetSummary
 from api.power import CircuitsReply, CircuitState
@@ -58,8 +58,8 @@ from telemetry.errors import StoreError
 from telemetry.fleet import Fleet
 from telemetry.wire.inventory import role_of
 
-MOST, MOST_PORTS, MOST_INCIDENTS = 4, 10, 3
-"""Circuits, switches or rails, and incidents: the page is on one screen, and each list leads to the whole."""
+MOST, MOST_PLACES, MOST_INCIDENTS = 4, 4, 3
+"""Circuits, switches or rails that are named, and incidents: the page is on one screen, and each list leads to the whole."""
 
 
 async def overview(request: web.Request) -> PageContent:
@@ -183,7 +183,7 @@ async def _ports(view: AggregatorView) -> str:
     """Return the switches, or else the rails, of which a port is at fault."""
     groups = (await asyncio.to_thread(ports_reply, view, 0)).groups
     kind = "switch" if any(one.kind == "switch" for one in groups) else "rail"
-    return section("Ports", places_at_fault(groups, kind, MOST_PORTS), "ports", more=link("all ports", "ports"))  # fmt: skip
+    return section("Ports", places_line(groups, kind, MOST_PLACES), "ports", more=link("all ports", "ports"))  # fmt: skip
 
 
 def _more(fleet: Fleet, now: float) -> str:

@@ -117,17 +117,34 @@ def places_table(groups: Iterable[PortGroup], kind: str) -> str:
     )
 
 
-def places_at_fault(groups: Iterable[PortGroup], kind: str, most: int) -> str:
-    """Return the switches, or the rails, of which a port is not as it should be, in a table; one sentence where all are."""
+def places_line(groups: Iterable[PortGroup], kind: str, most: int) -> str:
+    """Return a sentence on the ports of all switches, or of all rails: one line whatever is at fault. `most`: places that are
+    named."""
     its = [one for one in groups if one.kind == kind]
+    if not its:
+        return ""
+    ports, up = sum(one.ports for one in its), sum(one.up for one in its)
+    of = f"{counted(ports, 'port')} of {_places(len(its), kind)}"
     wrong = [one for one in its if one.up < one.ports or one.slow or one.firing]
-    if wrong or not its:
-        return places_table(wrong[:most], kind)
-    ports = counted(sum(one.ports for one in its), "port")
-    places = (
-        f"{len(its):,} switches" if kind == "switch" and len(its) > 1 else counted(len(its), kind)
+    if not wrong:
+        return f'<p class="beside">All of {of} are up, and none is slow.</p>'
+    found = {
+        "down": sum(one.down for one in its),
+        "not known": sum(one.unknown for one in its),
+        "slow": sum(one.slow for one in its),
+        "with alerts": sum(one.firing for one in its),
+    }
+    faults = ", ".join(f"{many:,} {words}" for words, many in found.items() if many)
+    names = [link(one.name, "ports", q=one.name) if kind == "switch" else text(one.name) for one in wrong[:most]]  # fmt: skip
+    more = f" and {len(wrong) - most:,} more" if len(wrong) > most else ""
+    what = _places(len(wrong), kind).partition(" ")[2]
+    return (
+        f'<p class="beside">{up:,} of {of} are up; {faults}: {what} {", ".join(names)}{more}.</p>'
     )
-    return f"<p>All of {ports} of {places} are up, and none is slow.</p>"
+
+
+def _places(many: int, kind: str) -> str:
+    return f"{many:,} switches" if kind == "switch" and many > 1 else counted(many, kind)
 
 
 def _cells(line: PortLine) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 from aggregator.web.device_tables import readings_table
 from aggregator.web.fleet_pages import drift_body, fitness_body, fitness_chart
 from aggregator.web.incident_page import subject_link
-from aggregator.web.port_pages import places_at_fault, ports_body
+from aggregator.web.port_pages import places_line, ports_body
 from api.alerts import Alert, AlertState, Severity, Subject
 from api.drift import Deviation, DriftReply, MixedFact, NodeGroup
 from api.fitness import FitnessReply, FitnessSample, FleetFitness
@@ -24,7 +24,7 @@ from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import PORT_SLOW, SCHEMA
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import door
-from tests.web.test_pages import points, read
+from tests.web.test_pages import Page, points, read
 
 EVIL = "<img src=x>"
 DOWN, SLOW, UNREAD, WELL = (
@@ -89,19 +89,28 @@ async def test_ports_are_listed_worst_first_by_switch_and_rail() -> None:
         assert "mlx5_3/1" not in (await read(client, "/ports?q=leaf-1")).text
 
 
-def test_the_first_page_lists_places_that_have_a_fault_and_says_it_of_others_in_a_sentence() -> (
-    None
-):
+def test_the_first_page_has_one_line_of_ports_whatever_is_wrong() -> None:
+    """A table of places would push what is below it off the screen when a node falls silent."""
     well = PortGroup(kind="rail", name="0", nodes=2, ports=2, up=2)
     rails = [well, PortGroup(kind="rail", name="1", nodes=2, ports=3, up=3)]
-    assert "All of 5 ports of 2 rails are up" in places_at_fault(rails, "rail", 10)
-    assert places_at_fault(rails, "switch", 10) == "", "none is known"
-    for fault in ({"up": 2, "unknown": 1}, {"up": 2, "down": 1}, {"slow": 1}, {"firing": 1}):
+    assert "All of 5 ports of 2 rails are up" in places_line(rails, "rail", 4)
+    assert places_line(rails, "switch", 4) == "", "none is known"
+    for fault, words in (
+        ({"up": 2, "unknown": 1}, "4 of 5 ports of 2 rails are up; 1 not known: rail 1."),
+        ({"up": 2, "down": 1}, "4 of 5 ports of 2 rails are up; 1 down: rail 1."),
+        ({"slow": 1}, "5 of 5 ports of 2 rails are up; 1 slow: rail 1."),
+        ({"firing": 1}, "5 of 5 ports of 2 rails are up; 1 with alerts: rail 1."),
+    ):
         ill = msgspec.structs.replace(rails[1], **fault)
-        found = places_at_fault([well, ill], "rail", 10)
-        assert "All of" not in found
-        assert "<td>1</td>" in found
-        assert "<td>0</td>" not in found
+        assert words in places_line([well, ill], "rail", 4)
+    leaves = [PortGroup(kind="switch", name=f"leaf-{n}", nodes=1, ports=2, up=1, down=1) for n in range(9)]  # fmt: skip
+    page = Page(places_line(leaves, "switch", 2))
+    assert (
+        "9 of 18 ports of 9 switches are up; 9 down: switches leaf-0 , leaf-1 and 7 more."
+        in page.text
+    )
+    assert page.links == ["ports?q=leaf-0", "ports?q=leaf-1"]
+    assert "<img" not in places_line([msgspec.structs.replace(leaves[0], name=EVIL)], "switch", 2)
 
 
 async def test_a_node_lists_its_ports_and_each_has_a_page() -> None:
