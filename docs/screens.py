@@ -1,7 +1,7 @@
 """Draws the pictures of the README, of docs/screens.md and, by Chromium, of docs/web.md from seeded demos:
 `make screens`. Look at them afterwards.
 
-python -m docs.screens [--scenario two-dgx-h100] [--screen overview] [--web overview] [--seconds 12]
+python -m docs.screens [--scenario two-dgx-h100] [--screen overview] [--web overview] [--seconds 150]
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--scenario", choices=SCENARIOS)
     parser.add_argument("--screen", choices=SCREENS, action="append")
     parser.add_argument("--web", choices=WEB, action="append", help="these web pages alone")
-    parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--seconds", type=float, default=150.0, help="a hot GPU takes two minutes")
     options = parser.parse_args(arguments)
     PICTURES.mkdir(exist_ok=True)
     screens = options.screen or ([] if options.web else list(SCREENS))
