@@ -4,8 +4,8 @@
 
 The service, the meter and the store as the aggregator has them, driven by hand: each second the lists of the
 nodes where a job began or ended, every five seconds a step, the counters at the edges of jobs from the store, and a
-write. The CPU time of these four, all threads, is given in percent of a core; making messages and readings, and storing
-readings, is not in it. All GPUs are held, by jobs of two.
+write, after which the log is folded where that is due. The CPU time of these four, all threads, is given in percent of a core; making
+messages and readings, and storing readings, is not in it. All GPUs are held, by jobs of two.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.jobs.usage import GpuAccount
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.executor import StoreExecutor
+from aggregator.store.jobs import MOVED_AT_ONCE
 from aggregator.store.protocol import CollectorRun, FleetPast, StoredDevice
 from api.jobs import AllocationRow, EnergyFrom, JobPhase, JobRow, JobSummary
 from bench.report import show
@@ -193,13 +194,17 @@ class Turnover:
                 if len(due) < MOST_AT_ONCE:
                     break
             self.jobs.forget_ended(self.now, self.wall)
+            self.store.tidy()
 
     def remember(self, count: int) -> None:
-        """Store jobs that have ended long ago."""
+        """Store jobs that have ended long ago, as the upkeep of a month leaves them."""
         for first in range(0, count, 5000):
             self.store.write_jobs(
                 [_old(number) for number in range(first, min(count, first + 5000))]
             )
+        for _ in range(0, count, MOVED_AT_ONCE):  # to where no change to others writes them anew
+            self.store.maintain(self.wall)
+        self.store.tidy()
 
 
 async def _no_turn() -> None:
