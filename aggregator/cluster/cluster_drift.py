@@ -23,7 +23,7 @@ from telemetry.wire.topics import shard_of
 ASK_SECONDS = 60.0
 """Seconds between two questions: the quickest alert about a deviation waits ten minutes."""
 FIRST_SECONDS = 10.0
-"""The same until each of the others has answered once."""
+"""Seconds between two questions until each of the others has answered once."""
 ANSWER_SECONDS = 5.0
 """Seconds in which a member must answer."""
 GONE_SECONDS = 150.0

@@ -31,7 +31,7 @@ from power.report.months import month_at, month_named
 ASK_SECONDS = 300.0
 """Seconds between two looks whether anything was not counted here."""
 FIRST_SECONDS = 10.0
-"""The same until all others have answered once."""
+"""Seconds between two looks until all others have answered once."""
 ANSWER_SECONDS = 5.0
 """Seconds in which a member must answer: it may read a file."""
 
@@ -43,7 +43,7 @@ class EnergyQuestion(msgspec.Struct, frozen=True):
     columns: list[int] = []
     """Intervals that are wanted."""
     days: bool = False
-    """Whether days and peaks are too."""
+    """Whether days and peaks are wanted."""
 
 
 class ClusterEnergy:
@@ -57,7 +57,7 @@ class ClusterEnergy:
         self._electrical, self._member, self._now, self._wall = electrical, member, now, wall
         self._answers = MemberAnswers(member.coordination, member.name)
         self._whole = False
-        """Whether all others have said once what they know."""
+        """Whether every other member has answered once."""
 
     async def run(self) -> None:
         """Answer the others and catch up with them until cancelled."""

@@ -25,7 +25,7 @@ class ClusterRegister:
         self._entries: dict[str, BucketEntry] = {}
         """As they were read or written last, by key."""
         self._whole: Mapping[str, NodeRecord] | None = None
-        """What they say; None where that is to be found again."""
+        """Records of the entries, by name; None after a change, until they are read again."""
 
     async def newest(self) -> Mapping[str, NodeRecord]:
         """Return all records, by name; none of a half rename. Raises `BusError`."""

@@ -71,7 +71,7 @@ class EnergyCounter:
         """`shared`: of several aggregators, each of which counts all nodes."""
         self._shared = shared
         self.elsewhere: EnergyElsewhere | None = None
-        """What other aggregators know; None for a single one."""
+        """Energy known to other aggregators; None for a single one."""
         self._months = months
         self._site = site
         self._sampler = EnergySampler(site.config.nodes)

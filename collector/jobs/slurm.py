@@ -81,7 +81,7 @@ class _ReadFile(NamedTuple):
     """Inode, size and time of change."""
     written: HookFile
     file: HookFile
-    """The same with times by the clock that is believed."""
+    """`written` with times by the clock that is believed."""
 
 
 class SlurmJobs:

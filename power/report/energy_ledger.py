@@ -47,7 +47,7 @@ class EnergySample:
     node_sums: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
     """Part of each node in the sums above, where somebody needs it by node."""
     whole: bool = True
-    """Whether all nodes were heard that are to be in the sums."""
+    """Whether every node was heard that belongs to the sums."""
 
 
 class Day(msgspec.Struct, kw_only=True):

@@ -1,4 +1,4 @@
-"""What each face shows of a node with drives, a table that no release has: run by `test_invented_table` over a copy of
+"""Output of each face about a node with drives, a table that no release has: run by `test_invented_table` over a copy of
 `telemetry` that has it. Prints JSON by face."""
 
 from __future__ import annotations

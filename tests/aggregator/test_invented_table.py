@@ -61,12 +61,12 @@ METRICS = (
 """,
     ),
 )  # fmt: skip
-"""All that declares the table: file, text before which it is inserted, and what is."""
+"""Declarations of the table: file, text before which each is inserted, and its own text."""
 
 
 @pytest.fixture
 def shown(tmp_path: Path, embedded_broker: Embedded) -> dict[str, Any]:
-    """What each face shows, of an aggregator in a process of its own whose `telemetry` has the table."""
+    """Output of each face of an aggregator in a process of its own whose `telemetry` has the table."""
     for package in {name.partition("/")[0] for name, _, _ in INSERTED}:
         shutil.copytree(ROOT / package, tmp_path / package)
     for name, before, new in INSERTED:

@@ -303,7 +303,7 @@ def test_a_shared_gpu_is_split_by_what_its_processes_use_else_equally() -> None:
 
 
 def test_what_a_sharer_s_processes_used_last_holds_for_the_seconds_before_its_end() -> None:
-    """They are gone when its end is told, and the samples of its last quarter of a minute are not counted yet."""
+    """Processes are gone when the end of their job is told, and the samples of its last quarter of a minute are not counted yet."""
     site = Site()
     site.run(20)
     begin = site.wall

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -33,6 +32,7 @@ from tests.aggregator.test_drift import dgx, fleet, gpu, host
 from tests.cluster.loop import Loop
 from tests.cluster.test_loop import UPTIME
 from tests.kit.night import NIGHT
+from tests.kit.works import running
 
 SECOND = 10**9
 ODD = "dgx-002"
@@ -93,14 +93,8 @@ class Pair:
     @asynccontextmanager
     async def serving(self, names: tuple[str, ...]) -> AsyncIterator[None]:
         """Let members answer."""
-        works = [asyncio.ensure_future(self.drifts[name].run()) for name in names]
-        await asyncio.sleep(0)
-        try:
+        async with running(*(self.drifts[name].run() for name in names)):
             yield
-        finally:
-            for work in works:
-                work.cancel()
-            await asyncio.gather(*works, return_exceptions=True)
 
     def reported(self) -> list[Mapping[str, str]]:
         """Return what each member has by part."""
@@ -162,7 +156,7 @@ async def test_a_node_that_moves_is_reported_without_a_gap() -> None:
 
 
 async def test_a_member_that_is_new_knows_since_when() -> None:
-    """It may lead the next moment, and would end what it did not find yet."""
+    """A member may lead the next moment, and would end what it did not find yet."""
     pair = await reporting()
     pair.trackers["b"] = DriftTracker((), DriftConfig(hold_seconds=HOLD, rollout_seconds=HOLD))
     pair.start("b")
@@ -189,7 +183,7 @@ async def test_a_node_that_its_holder_does_not_name_any_more_is_dropped() -> Non
 def test_whoever_has_which_node_the_result_is_that_of_one_aggregator(
     members: list[str], odd: set[int]
 ) -> None:
-    """What a member answers says all that is compared: facts, declarations, measurements and domains."""
+    """An answer has everything that is compared: facts, declarations, measurements and domains."""
     declared = ExpectedState(match=NodeMatch(node="dgx-00[0-3]"), gpus=8, kernel=("6.*",))
     nodes = []
     for number in range(12):

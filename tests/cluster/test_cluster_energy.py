@@ -40,6 +40,7 @@ from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import door
 from tests.aggregator.test_electrical import Room
 from tests.cluster.loop import Loop
+from tests.kit.works import running
 
 DEAD_AFTER = 10.0
 HOLD = int(DEAD_AFTER + HOLD_EXTRA_SECONDS)
@@ -129,14 +130,8 @@ class Hall:
     @asynccontextmanager
     async def answering(self, *names: str) -> AsyncIterator[None]:
         """Let members answer, and no more than that."""
-        works = [asyncio.ensure_future(self._serve(name)) for name in names]
-        await asyncio.sleep(0)
-        try:
+        async with running(*(self._serve(name) for name in names)):
             yield
-        finally:
-            for work in works:
-                work.cancel()
-            await asyncio.gather(*works, return_exceptions=True)
 
     async def _serve(self, name: str) -> None:
         its = self.energies[name]

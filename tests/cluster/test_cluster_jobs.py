@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from telemetry.wire.topics import shard_of
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import add_token, bearer, door
 from tests.aggregator.test_jobs_usage import KEYS, SECOND, Site
+from tests.kit.works import running
 
 ACROSS, ALONE, OVER = KEYS[1], KEYS[2], KEYS[3]
 """A job over the nodes of both members, one on those of the first, and one that has ended."""
@@ -114,16 +114,10 @@ class Members:
     @asynccontextmanager
     async def answering(self, *names: str) -> AsyncIterator[None]:
         """Let members answer while the block runs."""
-        works = [asyncio.ensure_future(self.views[name].run()) for name in names]
-        await asyncio.sleep(0)
-        try:
+        async with running(*(self.views[name].run() for name in names)):
             for view in self.views.values():
                 await view.refresh()
             yield
-        finally:
-            for work in works:
-                work.cancel()
-            await asyncio.gather(*works, return_exceptions=True)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import cast
@@ -21,6 +20,7 @@ from aggregator.impairments import Impairments
 from aggregator.settings.members import MembersConfig
 from alerts.rules.peers_elsewhere import STATED
 from tests.alerts.split_job import ROUND, SplitJobs
+from tests.kit.works import running
 
 NODES = {"n0": "a", "n1": "b", "n2": "c"}
 
@@ -67,18 +67,10 @@ class Talking(SplitJobs):
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
         """Have the members answer while the block runs."""
-        works = [
-            asyncio.ensure_future(its.run())
-            for name, its in self.peers.items()
-            if name not in self.old
-        ]
-        await asyncio.sleep(0)
-        try:
+        async with running(
+            *(its.run() for name, its in self.peers.items() if name not in self.old)
+        ):
             yield
-        finally:
-            for work in works:
-                work.cancel()
-            await asyncio.gather(*works, return_exceptions=True)
 
     def unheard(self, name: str) -> list[str]:
         """Return what a member says about jobs without a verdict."""

@@ -224,7 +224,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.trio = Trio(Path(self.folder.name))
         self.now = DAY
         self.wanted: dict[str, Callable[[NodeRecord], bool]] = {}
-        """What was acknowledged last of a name."""
+        """By name, a check of the record that was acknowledged last."""
         self.fleet = fleet_of(*NAMES)
 
     def attempt(self, member: str, names: str, change: Callable[[NodeRegister], Awaitable[None]], **wanted: Callable[[NodeRecord], bool]) -> None:  # fmt: skip

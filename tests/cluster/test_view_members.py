@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import cast
@@ -27,6 +26,7 @@ from aggregator.settings.members import MembersConfig
 from aggregator.view import SiteView
 from telemetry.errors import NodeError
 from tests.aggregator.fake_view import FakeView
+from tests.kit.works import running
 
 DEAD_AFTER = 10.0
 
@@ -98,15 +98,9 @@ def test_members_are_named_with_their_groups_and_who_leads_and_who_is_silent() -
 
 async def test_a_node_is_forgotten_at_the_member_that_holds_it() -> None:
     both = TwoMembers()
-    works = [asyncio.ensure_future(view.run()) for view in both.views.values()]
-    try:
-        await asyncio.sleep(0)
+    async with running(*(view.run() for view in both.views.values())):
         assert await both.views["a"].forget("n1") is True
         assert await both.views["a"].forget("n2") is False
         assert (both.own["a"].forgotten, both.own["b"].forgotten) == ([], ["n1", "n2"])
         with pytest.raises(NodeError, match="Stop its collector first"):
             await both.views["a"].forget("refused")
-    finally:
-        for work in works:
-            work.cancel()
-        await asyncio.gather(*works, return_exceptions=True)

@@ -20,7 +20,7 @@ class Registers:
     second second, from when the block begins until it ends or `stop`; before and after they stand still."""
 
     def __init__(self, driver: FakeDriver, gpus: int) -> None:
-        """They stand still at 0 from now on."""
+        """Start with all registers at 0, where they stay until the block begins."""
         self._driver, self._gpus = driver, gpus
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._grow)

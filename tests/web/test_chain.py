@@ -147,7 +147,7 @@ def test_nothing_is_drawn_without_a_circuit_that_feeds_nodes() -> None:
 
 
 def test_a_node_that_has_not_been_heard_of_has_its_place() -> None:
-    """What is below the diagram stays where it is when its nodes report; one without GPUs needs no room for them."""
+    """Parts below the diagram stay where they are when its nodes report; a node without GPUs needs no room for them."""
 
     def height(cells: dict[str, NodeCells]) -> float:
         body = chain_diagram(branch(SITE), {}, cells, 700.0)

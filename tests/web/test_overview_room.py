@@ -53,7 +53,7 @@ def test_what_stands_in_the_column_of_the_map_takes_its_figures() -> None:
 
 
 def test_no_more_racks_have_names_than_a_screen_holds() -> None:
-    """One rule, whatever the racks are: with more racks of a kind the form never gets more detailed."""
+    """With more racks of a kind the form never gets more detailed, whatever the racks are."""
     order = list(MapForm)
     for rack in (1, 4, 8, 18):
         forms = [order.index(form_of(cluster(nodes, rack=rack))) for nodes in range(1, 800, 7)]
