@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from enum import StrEnum
 from typing import Self, TypeVar
 
-import msgspec
+from telemetry.text.decoders import of_json, of_msgpack
 
 T = TypeVar("T")
 
@@ -47,5 +47,5 @@ def decode(body: bytes, kind: type[T], *, packed: bool = False) -> T:
     `msgspec.DecodeError`."""
     with lenient():
         if packed:
-            return msgspec.msgpack.decode(body, type=kind)
-        return msgspec.json.decode(body, type=kind)
+            return of_msgpack(kind).decode(body)
+        return of_json(kind).decode(body)

@@ -20,6 +20,7 @@ import msgspec
 
 from telemetry.errors import ConfigError
 from telemetry.files import local_token, private_file
+from telemetry.text.decoders import of_json
 from telemetry.text.settings import fault_of
 
 log = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ def read(path: Path) -> list[AccessToken]:
     if len(raw) > _MOST_BYTES:
         raise _unreadable(path, f"it is longer than {_MOST_BYTES} bytes")
     try:
-        found = msgspec.json.decode(raw, type=TokenFile).tokens
+        found = of_json(TokenFile).decode(raw).tokens
     except msgspec.ValidationError as error:
         fault = fault_of(error, TokenFile)
         raise _unreadable(path, f"{fault.place or 'it'}: {fault.problem}") from error

@@ -14,6 +14,7 @@ import msgspec
 
 from aggregator.folder import kinds
 from alerts.engine.kept_memory import KeptMemory, MemoryCopy
+from telemetry.text.decoders import of_msgpack
 
 NAME = "rule_memory.bin"
 PERIOD = 300.0
@@ -28,7 +29,7 @@ def load(folder: Path) -> KeptMemory | None:
 
 def _decoded(raw: bytes) -> KeptMemory:
     body = zlib.decompressobj().decompress(raw, _MAX_BYTES)
-    return msgspec.msgpack.decode(body, type=KeptMemory)  # one without its end does not decode
+    return of_msgpack(KeptMemory).decode(body)  # one without its end does not decode
 
 
 def save(folder: Path, copy: MemoryCopy) -> None:

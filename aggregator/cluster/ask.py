@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from aggregator.cluster.port import Coordination, CoordinationError
+from telemetry.text.decoders import of_msgpack
 
 _T = TypeVar("_T")
 
@@ -73,7 +74,7 @@ class MemberAnswers:
 
     def _handler(self, handler: QuestionHandler) -> Callable[[bytes], Awaitable[bytes | None]]:
         async def handle(payload: bytes) -> bytes | None:
-            question = msgspec.msgpack.decode(payload, type=Question)
+            question = of_msgpack(Question).decode(payload)
             if question.answer:
                 parts = self._kept.get(question.answer, [])
                 if question.part >= len(parts):
@@ -117,7 +118,7 @@ class MemberAnswers:
         payload = await self._coordination.request(
             f"ask.{subject}.{member}", msgspec.msgpack.encode(question), seconds
         )
-        part = msgspec.msgpack.decode(payload, type=AnswerPart)
+        part = of_msgpack(AnswerPart).decode(payload)
         if part.problem:
             raise AskError(f"{member}: {part.problem}")
         return part
@@ -141,7 +142,7 @@ def decoded(bodies: Mapping[str, bytes], kind: type[_T]) -> dict[str, _T]:
     found: dict[str, _T] = {}
     for name, body in bodies.items():
         with contextlib.suppress(msgspec.DecodeError):
-            found[name] = msgspec.msgpack.decode(body, type=kind)
+            found[name] = of_msgpack(kind).decode(body)
     return found
 
 

@@ -27,6 +27,7 @@ from aggregator.electrical.service import ElectricalService
 from power.report.energy_ledger import Day
 from power.report.load_profile import LoadProfile
 from power.report.months import month_at, month_named
+from telemetry.text.decoders import of_msgpack
 
 ASK_SECONDS = 300.0
 """Seconds between two looks whether anything was not counted here."""
@@ -130,7 +131,7 @@ class ClusterEnergy:
 
     async def answer(self, body: bytes) -> bytes:
         """Answer the question of another member."""
-        asked = msgspec.msgpack.decode(body, type=EnergyQuestion)
+        asked = of_msgpack(EnergyQuestion).decode(body)
         held = month_held(self._electrical, asked.month)
         days = {date: msgspec.structs.replace(day) for date, day in self._electrical.energy.ledger.days.items()} if asked.days else {}  # fmt: skip
         peaks = dict(self._electrical.months.ledger.past_peaks) if asked.days else {}

@@ -19,6 +19,7 @@ from aggregator.view import AggregatorView, DriftView
 from api.drift import DriftReply
 from api.fitness import FitnessReply, FitnessSample, FleetFitness
 from telemetry.fleet import Fleet
+from telemetry.text.decoders import of_msgpack
 from telemetry.wire.inventory import role_of
 
 FITNESS_SECONDS = 5.0
@@ -85,7 +86,7 @@ class ClusterFitness:
 
     async def answer(self, body: bytes) -> bytes:
         """Answer the question of another member."""
-        part = self._part(msgspec.msgpack.decode(body, type=int))
+        part = self._part(of_msgpack(int).decode(body))
         return await asyncio.to_thread(msgspec.msgpack.encode, part)
 
 

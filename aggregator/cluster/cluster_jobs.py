@@ -31,6 +31,7 @@ from aggregator.jobs.unheld import joined_use
 from aggregator.view import AggregatorView
 from api.jobs import JobRow
 from power.report.months import months_between
+from telemetry.text.decoders import of_msgpack
 from telemetry.wire.jobs import JobKey, JobSourceState, NodeJobs
 
 SECONDS = 10.0
@@ -252,11 +253,11 @@ class ClusterJobs:
         }
 
     async def _answer_found(self, body: bytes) -> bytes:
-        found = await self._own.find_jobs(msgspec.msgpack.decode(body, type=JobQuery))
+        found = await self._own.find_jobs(of_msgpack(JobQuery).decode(body))
         return await asyncio.to_thread(_pack, found.rows)
 
     async def _answer_whole(self, body: bytes) -> bytes:
-        found = await self._own.whole_jobs(msgspec.msgpack.decode(body, type=list[JobKey]))
+        found = await self._own.whole_jobs(of_msgpack(list[JobKey]).decode(body))
         return await asyncio.to_thread(_pack, list(found.jobs.values()))
 
     async def _answer_unheld(self, body: bytes) -> bytes:

@@ -26,6 +26,7 @@ from alerts.rules.peers_elsewhere import (
 )
 from alerts.rules.row_memory import Floats, Index
 from telemetry.text import counted
+from telemetry.text.decoders import of_msgpack
 
 ASK_SECONDS = 10.0
 """Seconds between two questions: at least one falls into each moment after the others have stated its values."""
@@ -148,7 +149,7 @@ def question_to(member: str, elsewhere: PeersElsewhere) -> bytes:
 
 def answer_to(body: bytes, elsewhere: PeersElsewhere) -> bytes:
     """Return the answer to a question."""
-    asked = msgspec.msgpack.decode(body, type=PeersQuestion)
+    asked = of_msgpack(PeersQuestion).decode(body)
     wanted = np.frombuffer(asked.groups, "<u8").astype(np.uint64)
     found = elsewhere.answer(wanted, asked.known)
     return msgspec.msgpack.encode(

@@ -13,6 +13,7 @@ import msgspec
 from aggregator.cluster.port import Bucket, BucketEntry, Coordination, CoordinationError
 from aggregator.register.node_register import NodeRecord
 from telemetry.errors import BusError
+from telemetry.text.decoders import of_json
 
 TRY_AGAIN = "Try again; `kilowatch cluster` shows its state."
 
@@ -67,7 +68,7 @@ def decoded_records(entries: Mapping[str, BucketEntry]) -> dict[str, NodeRecord]
     found = {}
     for entry in entries.values():
         try:
-            record = msgspec.json.decode(entry.value, type=NodeRecord)
+            record = of_json(NodeRecord).decode(entry.value)
         except msgspec.MsgspecError:
             continue
         found[record.name] = record

@@ -39,6 +39,7 @@ from telemetry.errors import NodeError
 from telemetry.fleet import Floats
 from telemetry.metric import Lane, Table
 from telemetry.text import counted
+from telemetry.text.decoders import of_msgpack
 from telemetry.wire.jobs import JobKey
 from telemetry.wire.topics import shard_of
 
@@ -188,7 +189,7 @@ class ClusterView:
             return await self._own.forget(node)
         try:
             body = await self._answers.ask(owner, "forget", node.encode(), PAST_SECONDS)
-            return msgspec.msgpack.decode(body, type=bool)
+            return of_msgpack(bool).decode(body)
         except (CoordinationError, msgspec.DecodeError) as error:
             raise NodeError(f"{node} was not forgotten: {error}") from error
 
@@ -290,7 +291,7 @@ class ClusterView:
             question = HistoryQuestion(device, metric, start, end, step)
             with contextlib.suppress(CoordinationError, msgspec.DecodeError):
                 body = await self._answers.ask(holder, "history", _pack(question), PAST_SECONDS)
-                return msgspec.msgpack.decode(body, type=HistorySeries)
+                return of_msgpack(HistorySeries).decode(body)
         found = await own(device, metric, start, end, step)
         lacking = holder or self._owner(shard_of(node or "")) or NOBODY
         return msgspec.structs.replace(found, missing=[lacking])
@@ -373,10 +374,10 @@ class ClusterView:
                 await asyncio.sleep(1.0)
 
     async def _answer_fleet(self, body: bytes) -> bytes:
-        return _pack(self._part(msgspec.msgpack.decode(body, type=FleetQuestion)))
+        return _pack(self._part(of_msgpack(FleetQuestion).decode(body)))
 
     async def _answer_history(self, body: bytes) -> bytes:
-        asked = msgspec.msgpack.decode(body, type=HistoryQuestion)
+        asked = of_msgpack(HistoryQuestion).decode(body)
         return _pack(
             await self.store.own_history(
                 asked.device, asked.metric, asked.start, asked.end, asked.step
@@ -387,7 +388,7 @@ class ClusterView:
         return _pack(await self._own.forget(body.decode()))
 
     async def _answer_past(self, body: bytes) -> bytes:
-        asked = msgspec.msgpack.decode(body, type=PastQuestion)
+        asked = of_msgpack(PastQuestion).decode(body)
         when = PastInstants(asked.first, asked.step, asked.count)
         found = await self.store.own_past(
             asked.table, asked.columns, when, asked.reach, asked.nodes
@@ -396,7 +397,7 @@ class ClusterView:
         return await asyncio.to_thread(_packed, _only(found, held.__contains__), tuple(held))
 
     async def _answer_events(self, body: bytes) -> bytes:
-        asked = msgspec.msgpack.decode(body, type=EventsQuestion)
+        asked = of_msgpack(EventsQuestion).decode(body)
         return _pack(
             await self.store.own_events(asked.start, asked.end, asked.node, asked.kind, asked.limit)
         )

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from aggregator.cluster.port import BucketEntry
+from telemetry.text.decoders import of_json
 
 GROUPS = tuple(f"{number:02x}" for number in range(256))
 """The shard groups: one a shard of the topic tree. Finer ones need a new version of the tree."""
@@ -429,7 +430,7 @@ class GroupPlanner:
 def _decoded(value: bytes, kind: type[_Decoded]) -> _Decoded | None:
     """Return an entry; None for one of another release that can't be read."""
     try:
-        return msgspec.json.decode(value, type=kind)
+        return of_json(kind).decode(value)
     except msgspec.DecodeError:
         return None
 

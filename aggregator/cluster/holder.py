@@ -18,6 +18,7 @@ from aggregator.ingest.router import MessageRouter
 from aggregator.mqtt.client import FanInClient
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.shared.groups import SharedGroups
+from telemetry.text.decoders import of_msgpack
 from telemetry.wire.intervals import IntervalSet
 from telemetry.wire.topics import shard_of
 
@@ -37,7 +38,7 @@ def encode_marks(marks: Mapping[tuple[str, int], IntervalSet]) -> bytes:
 def decode_marks(body: bytes) -> Marks:
     """Return the marks that another member has sent; none for what can't be read, so that all is requested."""
     try:
-        found = msgspec.msgpack.decode(body, type=list[tuple[str, int, list[tuple[int, int]]]])
+        found = of_msgpack(list[tuple[str, int, list[tuple[int, int]]]]).decode(body)
     except msgspec.DecodeError:
         return {}
     return {(node, session): IntervalSet(spans) for node, session, spans in found}

@@ -41,6 +41,7 @@ from aggregator.settings.members import MembersConfig
 from telemetry.runtime.release import release
 from telemetry.runtime.tasks import TaskGroup
 from telemetry.text import counted
+from telemetry.text.decoders import of_msgpack
 
 log = logging.getLogger(__name__)
 
@@ -421,7 +422,7 @@ class ClusterMember:
             answer = await self.coordination.request(
                 f"handover.{member}", msgspec.msgpack.encode(wanted), ANSWER_SECONDS
             )
-            found = msgspec.msgpack.decode(answer, type=dict[str, bytes])
+            found = of_msgpack(dict[str, bytes]).decode(answer)
         except (CoordinationError, msgspec.DecodeError) as error:
             log.warning(
                 "cluster: %s does not hand over %s: %s", member, summary(wanted.groups), error
@@ -432,7 +433,7 @@ class ClusterMember:
     async def _hand_over(self, payload: bytes) -> bytes | None:
         """Answer a new owner: the marks of its groups, once they are no longer received where it wants
         that."""
-        wanted = msgspec.msgpack.decode(payload, type=HandOver)
+        wanted = of_msgpack(HandOver).decode(payload)
         groups = [group for group in wanted.groups if group in self._handing]
         if not wanted.release:  # with a shared storage the marks of the end are all that counts
             marks = {} if self._holder.shares else await self._holder.marks(groups)

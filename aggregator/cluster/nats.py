@@ -54,6 +54,7 @@ from aggregator.cluster.port import (
 from aggregator.settings.members import MembersConfig
 from telemetry.files.secrets import read_secret
 from telemetry.runtime.tasks import keeping_cancellation
+from telemetry.text.decoders import of_json
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ class NatsCoordination:
         makes objects of all the settings in the answer."""
         client = await self._connected()
         answer = await client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=ANSWER_SECONDS)
-        found = msgspec.json.decode(answer.data, type=_StreamState)
+        found = of_json(_StreamState).decode(answer.data)
         if found.error is not None:
             raise APIError.from_error(found.error)
         return found

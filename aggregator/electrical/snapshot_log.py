@@ -24,6 +24,7 @@ import numpy.typing as npt
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.files.record_log import Damage, RecordFormat
+from telemetry.text.decoders import of_msgpack
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +184,7 @@ def _records(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _heading(packed: bytes) -> SnapshotHeader | None:
     try:
-        return msgspec.msgpack.decode(zlib.decompress(packed), type=SnapshotHeader)
+        return of_msgpack(SnapshotHeader).decode(zlib.decompress(packed))
     except (zlib.error, msgspec.DecodeError):
         return None  # of a later release
 

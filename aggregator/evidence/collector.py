@@ -47,6 +47,7 @@ from telemetry.metric import Kind, Lane, Table
 from telemetry.runtime.isolation import reason_of as fault_of
 from telemetry.runtime.tasks import TaskGroup, unending
 from telemetry.text.decimals import plain
+from telemetry.text.decoders import of_json
 from telemetry.wire.jobs import Job, JobKey
 
 log = logging.getLogger(__name__)
@@ -321,7 +322,7 @@ class EvidenceCollector:
         """Read the cards of an incident from the journal."""
         try:
             body = await asyncio.to_thread(self._journal.evidence, key)
-            cards = () if body is None else msgspec.json.decode(body, type=tuple[Evidence, ...])
+            cards = () if body is None else of_json(tuple[Evidence, ...]).decode(body)
         except (StoreError, msgspec.DecodeError) as error:
             log.warning("evidence of %s can't be read: %s", key, error)
             self._failed["journal"] = fault_of(error)

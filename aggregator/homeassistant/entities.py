@@ -15,6 +15,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from telemetry.text.decoders import of_json
+
 ORIGIN = "kilowatch"
 STATES = "kilowatch-homeassistant"
 """First level of the topics of states and availability."""
@@ -197,7 +199,7 @@ class _Announced(msgspec.Struct):
 def is_of(topics: Topics, payload: bytes) -> bool:
     """Return whether a discovery message was written by this aggregator, in this run or an earlier."""
     try:
-        found = msgspec.json.decode(payload, type=_Announced)
+        found = of_json(_Announced).decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
     return bool(found.availability) and found.availability[0].topic == topics.status

@@ -20,6 +20,7 @@ from aggregator.http.auth import RULE
 from aggregator.http.config import CONFIG
 from aggregator.http.errors import RequestError, bad, unknown
 from telemetry.text import LONGEST, parse_duration
+from telemetry.text.decoders import of_json
 from telemetry.text.settings import fault_of
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -133,7 +134,7 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
         )
     raw = await _read(request, request[RULE].most_bytes)
     try:
-        return msgspec.json.decode(raw or b"{}", type=kind)
+        return of_json(kind).decode(raw or b"{}")
     except msgspec.ValidationError as error:
         fault = fault_of(error, kind)
         raise bad(f"body.{fault.place}".rstrip("."), fault.problem, fault.hint) from error

@@ -29,6 +29,7 @@ from aggregator.load.shedding import RETRY_AFTER
 from aggregator.view import AggregatorView
 from api.errors import ErrorDetail
 from api.stream import StreamAlerts, StreamError, StreamEvents, StreamRequest
+from telemetry.text.decoders import of_json
 from telemetry.text.settings import fault_of
 
 SHORTEST, LONGEST = 0.2, 3600.0
@@ -44,7 +45,7 @@ SOCKETS = web.AppKey("sockets", set[web.WebSocketResponse])
 VIEWERS = web.AppKey("viewers", GuestCounter)
 
 
-_requests = msgspec.json.Decoder(StreamRequest)
+_requests = of_json(StreamRequest)
 
 
 class Viewer:

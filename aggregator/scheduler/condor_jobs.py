@@ -13,6 +13,7 @@ import msgspec
 
 from aggregator.scheduler.names import CONDOR
 from aggregator.scheduler.tables import Fields, JobForm, StateWord, text, texts, whole
+from telemetry.text.decoders import of_json
 from telemetry.wire.jobs import JobKey
 
 QUEUE = "condor_q"
@@ -56,7 +57,7 @@ def _of(schedd: str, pool: str) -> Iterable[str]:
 
 
 def _decode(output: bytes) -> Iterator[tuple[str, bytes]]:
-    for record in msgspec.json.decode(b"[" + output + b"]", type=list[msgspec.Raw]):
+    for record in of_json(list[msgspec.Raw]).decode(b"[" + output + b"]"):
         yield "", bytes(record)
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from aggregator.scheduler.names import LSF
 from aggregator.scheduler.tables import Fields, JobForm, StateWord, seconds, text, texts, whole
+from telemetry.text.decoders import of_json
 from telemetry.wire.jobs import JobKey
 
 _FIELDS = (
@@ -40,7 +41,7 @@ class _BjobsAnswer(msgspec.Struct):
     RECORDS: list[msgspec.Raw]
 
 
-_ANSWER = msgspec.json.Decoder(_BjobsAnswer)
+_ANSWER = of_json(_BjobsAnswer)
 
 
 def _decode(output: bytes) -> Iterator[tuple[str, bytes]]:

@@ -13,6 +13,7 @@ import msgspec
 
 from aggregator.scheduler.names import PBS
 from aggregator.scheduler.tables import Fields, JobForm, StateWord, seconds, text, texts, whole
+from telemetry.text.decoders import of_json
 from telemetry.wire.jobs import JobKey
 
 COMMAND = ("qstat", "-f", "-t", "-F", "json")
@@ -39,7 +40,7 @@ class _QstatAnswer(msgspec.Struct):
     Jobs: dict[str, msgspec.Raw] = {}
 
 
-_ANSWER = msgspec.json.Decoder(_QstatAnswer)
+_ANSWER = of_json(_QstatAnswer)
 
 
 def ended_command(jobs: Iterable[str]) -> tuple[str, ...]:

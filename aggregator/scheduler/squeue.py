@@ -27,6 +27,7 @@ from aggregator.scheduler.listed import (
 )
 from telemetry.notations.purpose import declared
 from telemetry.notations.slurm import SCHEDULER, expanded
+from telemetry.text.decoders import of_json
 from telemetry.wire.jobs import UNLIMITED, Job, JobKey
 
 COMMAND = ("squeue", "--json")
@@ -43,8 +44,8 @@ _FIELDS = (
 )  # fmt: skip
 """Fields of a job that are read, of about a hundred: the others are skipped while decoding."""
 _Record = msgspec.defstruct("_Record", [(name, Any, msgspec.UNSET) for name in _FIELDS])
-_DECODER = msgspec.json.Decoder(_Record)
-_ANSWER = msgspec.json.Decoder(
+_DECODER = of_json(_Record)
+_ANSWER = of_json(
     msgspec.defstruct(
         "_Answer", [("jobs", list[msgspec.Raw], msgspec.UNSET), ("errors", Any, None)]
     )

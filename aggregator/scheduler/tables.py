@@ -26,6 +26,7 @@ from aggregator.scheduler.listed import (
 )
 from api.jobs import JobAccount
 from telemetry.notations.batch import array_task
+from telemetry.text.decoders import of_json
 from telemetry.wire.jobs import Job, JobKey
 
 Fields = Mapping[str, Any]
@@ -224,7 +225,7 @@ def fields_of(table: JobForm, written: bytes) -> Fields:
 @functools.cache
 def _decoder(fields: frozenset[str]) -> msgspec.json.Decoder[Any]:
     """Return a decoder of these fields: the others, as the environment of a job, are skipped."""
-    return msgspec.json.Decoder(
+    return of_json(
         msgspec.defstruct("_Record", [(name, Any, msgspec.UNSET) for name in sorted(fields)])
     )
 

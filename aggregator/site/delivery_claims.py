@@ -21,6 +21,7 @@ from aggregator.site.leadership import Leadership
 from aggregator.site.unfenced import PREFIX
 from alerts.delivery.gate import ClaimAnswer
 from alerts.notice import Notice
+from telemetry.text.decoders import of_json
 
 log = logging.getLogger(__name__)
 
@@ -185,4 +186,4 @@ def _letters(text: str) -> str:
 
 
 def _claim(value: bytes) -> Claim:
-    return msgspec.json.decode(value, type=Claim)
+    return of_json(Claim).decode(value)

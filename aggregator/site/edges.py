@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from api.alerts import Alert, Matcher
+from telemetry.text.decoders import of_msgpack
 
 SUBJECT = "edges"
 """First word of the log's subjects of edges."""
@@ -81,7 +82,7 @@ Edge = (
 )  # fmt: skip
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER: msgspec.msgpack.Decoder[Edge] = msgspec.msgpack.Decoder(Edge)
+_DECODER: msgspec.msgpack.Decoder[Edge] = of_msgpack(Edge)
 
 
 def encode(edge: Edge) -> bytes:

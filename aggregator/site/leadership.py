@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import msgspec
 
 from aggregator.cluster.port import Bucket, BucketEntry, Coordination, CoordinationError
+from telemetry.text.decoders import of_json
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ class Leadership:
         """Read who leads. Raises `CoordinationError`."""
         with self._failing():
             entry = await self._coordination.read(Bucket.LEADERS, self._role)
-        self.leader = None if entry is None else msgspec.json.decode(entry.value, type=Lease)
+        self.leader = None if entry is None else of_json(Lease).decode(entry.value)
         return entry
 
     @contextmanager

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from aggregator.electrical.fleet_power import FleetPowerReader
 from power.network.flow import Ints
 from telemetry.fleet import Fleet
+from telemetry.text.decoders import of_msgpack
 from telemetry.wire.topics import shard_of
 
 COLUMNS = (
@@ -59,7 +60,7 @@ class NodePower(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(NodePower)
+_DECODER = of_msgpack(NodePower)
 
 
 def layout_of(names: Sequence[str]) -> int:

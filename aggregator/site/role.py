@@ -27,6 +27,7 @@ from aggregator.site.unfenced import UNFENCED_SECONDS
 from power.meters.meter_record import MeterState
 from power.meters.reading import MeterReading
 from telemetry.fleet import Fleet
+from telemetry.text.decoders import of_msgpack
 
 if TYPE_CHECKING:
     from aggregator.cluster.port import Coordination
@@ -57,7 +58,7 @@ class SiteBeacon(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(SiteBeacon)
+_DECODER = of_msgpack(SiteBeacon)
 
 
 class SiteMeters:

@@ -15,6 +15,7 @@ import numpy as np
 from aggregator.electrical.energy_sampler import GPU_JOULES, NODE_SUMS
 from power.report.energy_ledger import EnergySample
 from power.wiring import Floats
+from telemetry.text.decoders import of_msgpack
 from telemetry.wire.topics import shard_of
 
 HOLD_EXTRA_SECONDS = 5.0
@@ -91,7 +92,7 @@ class SiteEnergy:
     def receive(self, payload: bytes, now: float) -> bool:
         """Take a message in; return whether any of it counts."""
         try:
-            share = msgspec.msgpack.decode(payload, type=EnergyShare)
+            share = of_msgpack(EnergyShare).decode(payload)
             rows = [int(group, 16) for group in share.epochs]
             joint = b"".join(share.columns[name] for name in NODE_SUMS)
             values = np.frombuffer(joint, "<f4").reshape(len(NODE_SUMS), len(rows)).T

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from aggregator.store.duck import Columns, DuckEngine, texts
+from telemetry.text.decoders import of_json
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import Schema
 
@@ -114,14 +115,14 @@ def read_inventories(engine: DuckEngine) -> list[Inventory]:
     ):
         try:
             if parts is None:
-                found.append(msgspec.json.decode(body, type=Inventory))
+                found.append(of_json(Inventory).decode(body))
                 continue
             first, *others = parts.split(" ")
             for name in {first} - schemas.keys():
-                schemas[name] = msgspec.json.decode(bodies[name], type=Schema)
+                schemas[name] = of_json(Schema).decode(bodies[name])
             for name in set(others) - capabilities.keys():
-                capabilities[name] = msgspec.json.decode(bodies[name], type=dict[str, str])
-            own = msgspec.json.decode(body, type=_OwnPart).own
+                capabilities[name] = of_json(dict[str, str]).decode(bodies[name])
+            own = of_json(_OwnPart).decode(body).own
             found.append(_joined(own, schemas[first], [capabilities[name] for name in others]))
         except (msgspec.DecodeError, KeyError, ValueError) as error:
             log.warning("node=%s: its stored inventory can't be read: %s", node, error)

@@ -15,6 +15,7 @@ from alerts.message.page import Links
 from alerts.notifiers.labels import fingerprint, identity_of, remarks_of
 from api.alerts import Alert, AlertState
 from telemetry.text import rfc3339
+from telemetry.text.decoders import of_json
 
 
 class ActiveAlert(msgspec.Struct, kw_only=True):
@@ -135,6 +136,6 @@ def _restored(state: bytes | None) -> dict[str, ActiveAlert]:
     if not state:
         return {}
     try:
-        return msgspec.json.decode(state, type=dict[str, ActiveAlert])
+        return of_json(dict[str, ActiveAlert]).decode(state)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return {}  # of a later version; the Alertmanager lets these end by itself

@@ -22,6 +22,7 @@ from alerts.incidents.state import (
     TrackedAlert,
 )
 from api.alerts import Alert, Incident, NotificationState, Severity
+from telemetry.text.decoders import of_json
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
@@ -40,7 +41,7 @@ def worst(severities: Iterable[Severity]) -> Severity:
 
 def _copy(record: _R) -> _R:
     """Return a record as the journal would return it."""
-    return msgspec.json.decode(msgspec.json.encode(record), type=type(record))
+    return of_json(type(record)).decode(msgspec.json.encode(record))
 
 
 class _Table(dict[str, _R]):

@@ -51,6 +51,7 @@ from api.alerts import (
 )
 from telemetry.errors import IncidentError
 from telemetry.runtime.isolation import Isolation, PartKind
+from telemetry.text.decoders import of_json
 
 T = TypeVar("T")
 Other = TypeVar("Other")
@@ -112,7 +113,7 @@ class IncidentManager:
     def copied(self, now: float, wall_ns: int) -> IncidentManager:
         """Return a manager of copies of all records, which goes on by itself."""
         memory = self.index.memory()
-        memory.clock = msgspec.json.decode(msgspec.json.encode(self._clock.state), type=ManagerClock)  # fmt: skip
+        memory.clock = of_json(ManagerClock).decode(msgspec.json.encode(self._clock.state))  # fmt: skip
         return IncidentManager(
             self._policies, memory, timings=self._timings, now=now, wall_ns=wall_ns
         )

@@ -25,6 +25,7 @@ from alerts.incidents.state import (
 from alerts.journal.file import JournalFile
 from alerts.notice import ChannelMemory, Delivery, KnownChannels, Notice, SentBefore
 from api.alerts import Incident
+from telemetry.text.decoders import converted, of_json
 
 log = logging.getLogger(__name__)
 
@@ -163,14 +164,14 @@ class JournalReader:
                 "error": error,
             }
             try:
-                found.append(msgspec.convert(row, Delivery))
+                found.append(converted(row, Delivery))
             except msgspec.ValidationError as reason:
                 self._leave_out(reason, "delivery", number)
         return found
 
     def _read(self, body: bytes, form: type[_Record], table: str, *key: Any) -> _Record | None:
         try:
-            return msgspec.json.decode(body, type=form)
+            return of_json(form).decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as reason:
             self._leave_out(reason, table, *key)
             return None

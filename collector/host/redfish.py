@@ -24,6 +24,7 @@ from collector.host.programs import UnknownError
 from collector.http.request import HttpRequestError, HttpRequests, RequestReply
 from telemetry.errors import ConfigError
 from telemetry.notations.redfish import ROOT, SESSIONS, link, members, part, parts, session_path
+from telemetry.text.decoders import of_json
 
 LEAVING = 1.0
 """Seconds for the end of the session."""
@@ -142,7 +143,7 @@ class RedfishBmc:
     def _body(path: str, answer: RequestReply) -> Body:
         match answer.status:
             case 200:
-                return msgspec.json.decode(answer.body, type=dict[str, Any])
+                return of_json(dict[str, Any]).decode(answer.body)
             case 401 | 403:
                 raise PermissionError(f"{path}: it refuses us ({answer.status})")
             case 404 | 410:

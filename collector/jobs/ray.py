@@ -30,6 +30,7 @@ from collector.jobs.source import (
 )
 from telemetry.errors import ConfigError
 from telemetry.files.secrets import read_token
+from telemetry.text.decoders import of_json
 from telemetry.wire.jobs import ENDED_SECONDS, Job, JobKey, JobSourceState
 
 NAME = SCHEDULER = "ray"
@@ -166,7 +167,7 @@ class RayJobs:
         token = "" if config.token_file is None else read_token("jobs.ray.token_file", config.token_file)  # fmt: skip
         body = get(config.url, path, token=token, seconds=SECONDS)
         try:
-            return msgspec.json.decode(body, type=kind)
+            return of_json(kind).decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise HttpRequestError(f"{config.url}{path.partition('?')[0]} answers something else: {error}") from error  # fmt: skip
 
@@ -179,7 +180,7 @@ class RayJobs:
         answer = self._ask(f"/api/v0/{what}?limit={MOST_LISTED}{filters}", _Listing)
         its = answer.data.result
         try:
-            found = msgspec.json.decode(its.result, type=list[kind])  # type: ignore[valid-type]
+            found = of_json(list[kind]).decode(its.result)  # type: ignore[valid-type]
         except msgspec.DecodeError as error:
             raise HttpRequestError(f"{self._config.url} lists no {what}: {error}") from error
         return found, its.total <= its.num_after_truncation

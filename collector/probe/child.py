@@ -21,6 +21,7 @@ from collector.probe.driver import Driver
 from collector.probe.protocol import ProbeReply, ProbeReport, ProbeRequest, Unpacker, pack
 from collector.probe.watchdog import Watchdog
 from telemetry.errors import DriverError
+from telemetry.text.decoders import of_msgpack
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Child:
     def run(self) -> None:
         """Serve until standard input closes."""
         self._opener.start()
-        decoder = msgspec.msgpack.Decoder(ProbeRequest)
+        decoder = of_msgpack(ProbeRequest)
         unpacker = Unpacker()
         try:
             while data := os.read(_IN, _CHUNK):

@@ -24,6 +24,7 @@ from collector.probe.protocol import (
     Unpacker,
     pack,
 )
+from telemetry.text.decoders import of_msgpack
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Probe:
         self._described: dict[int, ProbeDescription] = {}
         """Descriptions that no caller has yet: each is sent once, and its reply may come too late for a tick."""
         self._waiter: asyncio.Future[None] | None = None
-        self._decoder: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParent)
+        self._decoder: msgspec.msgpack.Decoder[ToParent] = of_msgpack(ToParent)
         self._unpacker = Unpacker()
         self._loop = asyncio.get_running_loop()
         merged = {**os.environ, **(environment or {})}

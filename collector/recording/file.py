@@ -23,6 +23,7 @@ from collector.ring.segment import RECORDS
 from telemetry.errors import SourceError
 from telemetry.files.expansion import Expansion
 from telemetry.text import counted
+from telemetry.text.decoders import of_json, of_msgpack
 from telemetry.wire.topics import Topic, is_name
 
 MAGIC = b"kwrec\r\n\x1a"  # as PNG does: a transfer in text mode breaks it visibly
@@ -67,7 +68,7 @@ class RecordedMessage(NamedTuple):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(
+_decoder = of_msgpack(
     Annotated[list[tuple[int, str, str, bytes]], msgspec.Meta(max_length=_MOST_IN_BLOCK)]
 )
 
@@ -186,7 +187,7 @@ def _header(path: Path, file: BinaryIO) -> RecordingHeader:
             f"{path} is no recording. Make one under another name: `kilowatch record FILE`."
         )
     try:
-        header = msgspec.json.decode(file.read(size), type=RecordingHeader)
+        header = of_json(RecordingHeader).decode(file.read(size))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SourceError(f"{path}: the header of the recording is damaged: {error}.") from error
     if header.version > VERSION:

@@ -8,6 +8,7 @@ from aggregator.cluster.groups import GROUPS, GroupEntry, MemberBeat
 from aggregator.cluster.nats import NatsCoordination
 from aggregator.cluster.port import Bucket
 from aggregator.settings.members import MembersConfig
+from telemetry.text.decoders import of_json
 
 
 class MemberRow(msgspec.Struct, frozen=True):
@@ -38,11 +39,11 @@ async def read_members(config: MembersConfig, cluster: str) -> MembersReply:
     coordination = NatsCoordination(config, cluster)
     try:
         beats = {
-            name: msgspec.json.decode(entry.value, type=MemberBeat)
+            name: of_json(MemberBeat).decode(entry.value)
             for name, entry in (await coordination.entries(Bucket.MEMBERS)).items()
         }
         owners = {
-            group: msgspec.json.decode(entry.value, type=GroupEntry)
+            group: of_json(GroupEntry).decode(entry.value)
             for group, entry in (await coordination.entries(Bucket.OWNERS)).items()
         }
         server = coordination.server

@@ -34,6 +34,7 @@ import msgspec
 from kilowatch.pki.access_list import access_list
 from telemetry.errors import ConfigError
 from telemetry.text import rfc3339
+from telemetry.text.decoders import of_json
 from telemetry.wire.topics import check_name
 
 DAY = 86_400
@@ -126,7 +127,7 @@ class Authority:
         self.folder = folder.absolute()
         try:
             text = (self.folder / "pki.json").read_bytes()
-            self.settings = msgspec.json.decode(text, type=PkiSettings)
+            self.settings = of_json(PkiSettings).decode(text)
         except FileNotFoundError as error:
             raise ConfigError(
                 str(folder), "there is no certificate authority",

@@ -15,6 +15,7 @@ from kilowatch.clients.api import ApiClient, ApiError, part
 from telemetry.errors import ConfigError
 from telemetry.files import private_file
 from telemetry.files.local_token import state_folders
+from telemetry.text.decoders import of_json
 
 
 class LocalStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +122,7 @@ def _waiting(body: bytes) -> list[LocalStep]:
     found: dict[str, LocalStep] = {}
     for raw in body.splitlines():
         try:
-            line = msgspec.json.decode(raw, type=LocalStep)
+            line = of_json(LocalStep).decode(raw)
         except msgspec.DecodeError:
             continue
         if line.sent or line.refused:

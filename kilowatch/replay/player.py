@@ -26,6 +26,7 @@ from api.alerts import Incident
 from api.stats import Stats
 from collector.recording.file import RecordedMessage, no_message
 from telemetry.fleet import Fleet
+from telemetry.text.decoders import of_json
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.topics import Topic, topic
 
@@ -145,7 +146,7 @@ class Player:
 def _inventory_of(payload: bytes, cluster: str) -> bytes:
     """Return an inventory as if it were of a cluster; one that can't be read as it is."""
     try:
-        found = msgspec.json.decode(payload, type=Inventory)
+        found = of_json(Inventory).decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return payload
     return msgspec.json.encode(msgspec.structs.replace(found, cluster=cluster))

@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TextIO
 
-import msgspec
-
 from kilowatch.exit_codes import ExitCode
 from kilowatch.output import echo
 from kilowatch.stack.parent import END_SECONDS, end_child, start_child, write_to_parent
 from kilowatch.stack.start import StartReport
 from telemetry.errors import KilowattError
+from telemetry.text.decoders import of_json
 
 LAST_LINES = 2
 """Lines of the child's log that are printed at its end: what came of it."""
@@ -76,7 +75,7 @@ class StartedAggregator:
         assert self._child.stdout is not None  # noqa: S101 - started with a pipe
         with self._child.stdout as lines:
             for line in lines:
-                self._report = msgspec.json.decode(line, type=StartReport)
+                self._report = of_json(StartReport).decode(line)
 
 
 def watch_with_dashboard(

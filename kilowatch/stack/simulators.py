@@ -35,6 +35,7 @@ from telemetry.errors import KilowattError
 from telemetry.runtime.supervision import describe
 from telemetry.runtime.tasks import end
 from telemetry.text import counted
+from telemetry.text.decoders import of_json
 from telemetry.text.log_lines import log_many_nodes_as_one, log_to_stderr
 
 log = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ class SimulatorProcess:
         )
         try:
             while line := await reader.readline():
-                self._report = msgspec.json.decode(line, type=PartReport)
+                self._report = of_json(PartReport).decode(line)
         finally:
             transport.close()
             if self._report.frames is None:  # nothing more comes
@@ -222,7 +223,7 @@ def main() -> None:
             loop.call_soon_threadsafe(lines.put_nowait, line)
 
         ParentPipe(received)
-        part = msgspec.json.decode(await lines.get(), type=SimulatedPart)
+        part = of_json(SimulatedPart).decode(await lines.get())
         log_to_stderr(part.log_level)
         log_many_nodes_as_one()
         await _simulate(part, lines)

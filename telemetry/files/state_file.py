@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from telemetry.runtime.isolation import reason_of
+from telemetry.text.decoders import of_json
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ def json_of(
     def decode(raw: bytes) -> Content:
         if ours and (its := _version(raw)) > ours:
             raise NewerVersionError(f"of version {its}, and ours is {ours}")
-        return msgspec.json.decode(raw, type=kind, dec_hook=dec_hook)
+        return of_json(kind, dec_hook).decode(raw)
 
     return decode
 
@@ -83,7 +84,7 @@ class _Versioned(msgspec.Struct):
 def _version(raw: bytes) -> int:
     """Return the version of a file, whatever else is in it; 0 where there is none."""
     try:
-        return msgspec.json.decode(raw, type=_Versioned).version
+        return of_json(_Versioned).decode(raw).version
     except msgspec.ValidationError:
         return 0
 

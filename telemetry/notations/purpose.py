@@ -8,6 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from telemetry.text import parse_duration
+from telemetry.text.decoders import converted
 
 MOST_PURPOSE = 128
 """Characters of a declaration."""
@@ -52,4 +53,4 @@ def purpose_of(text: str) -> tuple[Purpose, str]:
             known[name] = value == "ok"
         else:
             wrong.append(word)
-    return msgspec.convert(known, Purpose), " ".join(wrong)
+    return converted(known, Purpose), " ".join(wrong)

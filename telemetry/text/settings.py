@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_
 import msgspec
 
 from telemetry.errors import ConfigError, did_you_mean
+from telemetry.text.decoders import converted
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ def convert(
     Not `strict`: numbers may be text, as environment variables are.
     """
     try:
-        return msgspec.convert(raw, kind, strict=strict, dec_hook=_path)
+        return converted(raw, kind, strict=strict, dec_hook=_path)
     except msgspec.ValidationError as error:
         fault = fault_of(error, kind)
         place, problem = fault.place, fault.problem

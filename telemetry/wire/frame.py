@@ -14,6 +14,7 @@ from itertools import chain
 import msgspec
 
 from telemetry.errors import WireError
+from telemetry.text.decoders import of_msgpack
 from telemetry.wire.schema import SCHEMA, SCHEMA_ID, Block, Schema
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
@@ -57,8 +58,8 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Frame)
-_list_decoder = msgspec.msgpack.Decoder(list[bytes])
+_decoder = of_msgpack(Frame)
+_list_decoder = of_msgpack(list[bytes])
 
 
 def pack_rows(typecode: str, rows: Sequence[Row], start: int, stop: int) -> bytes:

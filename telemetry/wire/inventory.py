@@ -12,6 +12,7 @@ import msgspec
 
 from telemetry.devices import Gpu, Link, MemoryPool, MigInstance, Port
 from telemetry.errors import WireError
+from telemetry.text.decoders import of_json
 from telemetry.wire.schema import SCHEMA, Schema
 
 T = TypeVar("T")
@@ -186,6 +187,6 @@ def encode(message: msgspec.Struct) -> bytes:
 def decode(payload: bytes, kind: type[T]) -> T:
     """Decode a JSON message. Raises `WireError` (`malformed`) with the place of the fault."""
     try:
-        return msgspec.json.decode(payload, type=kind)
+        return of_json(kind).decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError("malformed", str(error)) from error

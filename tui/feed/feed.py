@@ -32,6 +32,7 @@ from api.stream import (
 )
 from telemetry.runtime.backoff import Backoff
 from telemetry.runtime.tasks import TaskGroup
+from telemetry.text.decoders import of_json
 from tui.feed.connection import Connection, ConnectionState
 from tui.feed.http import HttpConnection
 from tui.feed.requests import TIMEOUT, ActionRefusedError, ApiRequests, refusal, why
@@ -147,7 +148,7 @@ class DocumentPoller(ApiRequests):
 # The stream of readings.
 
 PATH = "api/v1/stream"
-_texts = msgspec.json.Decoder(StreamMessage)
+_texts = of_json(StreamMessage)
 
 
 class Stream:

@@ -18,6 +18,7 @@ from aggregator.store import checksum
 from aggregator.store.duck import ReadConnection, quoted
 from aggregator.store.manifest import RAW, SealedFile
 from aggregator.store.tables import period_from_name, period_name
+from telemetry.text.decoders import of_json
 from telemetry.wire.intervals import IntervalSet
 
 KEY = "kilowatch_segment"
@@ -153,7 +154,7 @@ def read_footer(reader: ReadConnection, place: str, name: SegmentName) -> Segmen
     )
     if not rows:
         raise ValueError("it is a Parquet file that no member wrote")
-    footer = msgspec.json.decode(rows[0][0], type=SegmentFooter)
+    footer = of_json(SegmentFooter).decode(rows[0][0])
     if (footer.group, footer.epoch, footer.step, footer.period) != name[:4]:
         raise ValueError(f"its footer is that of group {footer.group}, epoch {footer.epoch}")
     return footer
