@@ -41,7 +41,7 @@ stack: setup packages  ## a simulated cluster with mosquitto, InfluxDB, Promethe
 cluster: setup  ## three aggregators as one on this machine, to kill one of them (docs/cluster.md)
 	$(BIN)/python -m deploy.cluster
 
-gate: setup packages  ## what CI runs: all checks and tests, and once more alone what failed; `make gate BASE=main`
+gate: setup packages  ## what CI runs: all checks, the tests that there is time for, and once more alone what failed; `make gate BASE=main`
 	$(BIN)/python -m compileall -q telemetry api present power alerts collector aggregator tui kilowatch tests bench docs grafana
 	$(BIN)/python -m tests.gate --base $(BASE)
 

@@ -73,9 +73,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of such a folder as `systems`; `make test` leaves those out. The longest files come first, so
     that no worker begins with one when all others are done."""
     long = long_files()
-    items.sort(key=lambda item: -long.get(item.path.relative_to(ROOT).as_posix(), 0.0))
+    files = {path: path.relative_to(ROOT) for path in {item.path for item in items}}
+    seconds = {path: long.get(file.as_posix(), 0.0) for path, file in files.items()}
+    slow = {path for path, file in files.items() if file.parts[1] in SYSTEMS}
+    items.sort(key=lambda item: -seconds[item.path])
     for item in items:
-        if item.path.relative_to(ROOT / "tests").parts[0] in SYSTEMS:
+        if item.path in slow:
             item.add_marker(pytest.mark.systems)
 
 

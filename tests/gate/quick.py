@@ -3,12 +3,13 @@
 python -m tests.gate.quick                    what differs from where the change began [origin/main]
 python -m tests.gate.quick --base HEAD~3      what differs from there
 python -m tests.gate.quick --replay 20        choose and time the tests of each of the last 20 commits
-python -m tests.gate.quick --record FILE...   rewrite tests/gate/seconds.toml by what the gate left in build/gate
+python -m tests.gate.quick --record FILE...   rewrite tests/gate/seconds.toml by what the gate left in build/gate,
+                                              with --slow 2 where it said that the machine takes twice as long
 
 Test files are taken by the number of imports between them and the change, three at most, the quick ones of the same
 number first, until the seconds are spent that tests/gate/seconds.toml says they take. Files that changed
 themselves are taken whatever they take. Left out are the slow tier and single tests of more than a few seconds;
-what was left out is told. `make test` and `make gate` leave out nothing.
+what was left out is told. `make test` leaves out the slow tier alone, `make nightly` nothing.
 """
 
 from __future__ import annotations
@@ -18,74 +19,26 @@ import ast
 import subprocess
 import sys
 import time
-import tomllib
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.gate import quarantine
 from tests.gate.__main__ import NO_TESTS, git, touched
-from tests.gate.judge import file_of, tally
-from tests.gate.outcomes import Outcome, read
+from tests.gate.judge import file_of
+from tests.gate.outcomes import read
 from tests.gate.reach import Tree
+from tests.gate.record import HEAVY, Record, load, write
 
-RECORD = Path("tests/gate/seconds.toml")
-HEAVY = 3.0
-"""Seconds from which a test is left out."""
 FAR = 3
 """Most imports between a test file and the change: behind that come the command and whole services, which reach
 nearly everything. Of 217 test files that 300 commits changed together with the product 200 were as near."""
-UNKNOWN = 1.0
-"""Seconds that a file without a record is taken to need."""
 BUDGET = 120.0
 """Seconds of tests that are chosen, as recorded with three at a time: the third of it on the clock."""
 LONGEST = 30.0
 """Seconds of a file, all of which one worker runs, from which it is left out unless it changed itself."""
 WORTH_WORKERS = 8.0
 """Seconds of tests from which it is worth to start three workers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Seconds that tests took."""
-
-    files: dict[str, float]
-    """Without the heavy ones of each."""
-    heavy: dict[str, float]
-    """Single tests that are left out, by node id."""
-
-    def seconds(self, file: str) -> float:
-        """Return what a file takes without its heavy tests."""
-        return self.files.get(file, UNKNOWN)
-
-
-def load(file: Path = RECORD) -> Record:
-    """Return the record of a checkout; an empty one where there is none."""
-    found = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return Record(found.get("files", {}), found.get("heavy", {}))
-
-
-def write(outcomes: Iterable[Outcome], file: Path = RECORD) -> None:
-    """Record what tests took."""
-    files: defaultdict[str, float] = defaultdict(float)
-    heavy = {}
-    for test, seconds in tally(outcomes).seconds.items():
-        if seconds >= HEAVY:
-            heavy[test] = seconds
-        files[file_of(test)] += seconds if seconds < HEAVY else 0.0
-    lines = [
-        "# Written by `python -m tests.gate.quick --record build/gate/*.jsonl`: what `make quick` chooses by."
-    ]
-    for title, table in (("files", files), ("heavy", heavy)):
-        lines += ["", f"[{title}]"]
-        lines += [f"{_quoted(name)} = {table[name]:.1f}" for name in sorted(table)]
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +170,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--replay", type=int, metavar="COMMITS")
     parser.add_argument("--record", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--slow", type=float, default=1.0)
     given = parser.parse_args(arguments)
     if given.record:
-        write(one for file in given.record for one in read(file))
+        write((one for file in given.record for one in read(file)), slow=given.slow)
         return 0
     began, record, tree = time.monotonic(), load(), Tree(Path())
     if given.replay:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.conftest import ROOT
-from tests.gate import quarantine
+from tests.gate import machine, quarantine
 from tests.gate.__main__ import Flaky, main
 from tests.gate.judge import MOST_FAILED, MOST_FLAKY
 from tests.gate.unchanged import Group
@@ -42,10 +42,12 @@ class Repository:
         self.folder = folder
         (folder / "conftest.py").write_text("")
         (folder / ".gitignore").write_text("build/\nonce\nhangs\n__pycache__/\n.pytest_cache/\n")
-        (folder / "pytest.ini").write_text("[pytest]\ntimeout = 60\n")
+        (folder / "pytest.ini").write_text(
+            "[pytest]\ntimeout = 60\naddopts = -p no:hypothesispytest\n"
+        )
 
     def write(self, name: str, text: str) -> None:
-        (self.folder / name).parent.mkdir(exist_ok=True)
+        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text(text)
 
     def git(self, *arguments: str) -> str:
@@ -75,6 +77,12 @@ class Repository:
         file = self.folder / "build/flaky.jsonl"
         lines = file.read_bytes().splitlines() if file.exists() else []
         return [msgspec.json.decode(line, type=Flaky) for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def fast_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose speed is not measured by each gate."""
+    monkeypatch.setenv("KILOWATCH_PATIENCE", "1")
 
 
 @pytest.fixture
@@ -264,6 +272,35 @@ def test_tiers_that_run_at_the_same_time_are_judged_each(
     repository.write("test_bad.py", GOOD)
     assert main(["--calm", "0"]) == 0
     assert "gate: 2 passed, 0 failed" in capsys.readouterr().out
+
+
+def test_on_a_slow_machine_fewer_tests_run_at_the_same_time_and_have_more_patience(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.write("Makefile", "check:\n\ttrue\n")
+    repository.write(
+        "test_slow.py",
+        "import os\n\ndef test_slow():\n    assert os.environ['KILOWATCH_PATIENCE'] == '2'\n"
+        f"    assert os.environ['PYTEST_XDIST_WORKER_COUNT'] == '{machine.workers(2)}'\n",
+    )
+    monkeypatch.chdir(repository.folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("KILOWATCH_PATIENCE")
+    monkeypatch.setattr("tests.gate.machine.slowness", lambda: 2.0)
+    monkeypatch.setattr("tests.gate.__main__.SLOW_TIERS", ({"shared": ("-n", "auto")},))
+    assert main(["--calm", "0"]) == 0
+    assert "gate: this machine takes 2 times as long" in capsys.readouterr().out
+    assert machine.workers(2) < machine.workers(1)
+
+
+@pytest.mark.parametrize(("fast_seconds", "slow"), [(1e-6, True), (1e6, False)])
+def test_a_machine_is_slow_by_the_time_that_python_takes(
+    fast_seconds: float, slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.gate.machine.FAST_SECONDS", fast_seconds)
+    monkeypatch.setattr("tests.gate.machine.ROUNDS", 1)
+    found = machine.slowness()
+    assert found > machine.SLOW if slow else found == 1.0
 
 
 def test_what_holds_a_few_files_is_left_out_where_these_did_not_change(

@@ -86,7 +86,7 @@ class Checkout:
         self.write("checks/__init__.py", "")
         self.write(
             "pytest.ini",
-            "[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers =\n    nightly: x\n    alone: x\n    systems: x\n",
+            "[pytest]\naddopts = -p no:hypothesispytest\nasyncio_default_fixture_loop_scope = function\nmarkers =\n    nightly: x\n    alone: x\n    systems: x\n",
         )
         self.write(".gitignore", "build/\n__pycache__/\n.pytest_cache/\n")
         self.git("init", "-q", "-b", "main")
@@ -141,7 +141,7 @@ def test_waits_wake_early_and_late(tmp_path: Path, how: str, failed: str) -> Non
     """What is asserted without being waited for fails, and nothing else."""
     (tmp_path / "test_light.py").write_text(LIGHT)
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+        "[pytest]\naddopts = -p no:hypothesispytest\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.gate.wakes"], cwd=tmp_path, check=False,

@@ -12,8 +12,9 @@ import pytest
 
 from tests.conftest import LONG, ROOT, long_files
 from tests.gate.outcomes import Outcome
-from tests.gate.quick import BUDGET, FAR, HEAVY, LONGEST, Record, choose, load, of_slow_tier, write
+from tests.gate.quick import BUDGET, FAR, LONGEST, choose, of_slow_tier
 from tests.gate.reach import Tree
+from tests.gate.record import HEAVY, Record, load, write
 from tests.gate.unchanged import PACKAGES
 
 PASS = "def test_it():\n    pass\n"

@@ -83,13 +83,17 @@ def began(git: Git, base: str) -> str:
     return git("rev-list", "-1", f"--before={int(at) - 86_400}", "HEAD") if at else ""
 
 
-def left_out(git: Git, base: str) -> tuple[str, ...]:
-    """Return the files of tests that need not run for this change; none where it is not known what changed."""
-    begin = began(git, base)
+def changed_since(git: Git, begin: str) -> list[str]:
+    """Return the files that differ from a commit, and those that git does not know yet."""
+    named = git("diff", "--name-only", begin), git("ls-files", "--others", "--exclude-standard")
+    return [name for text in named for name in text.splitlines()]
+
+
+def left_out(git: Git, begin: str) -> tuple[str, ...]:
+    """Return the files of tests that need not run for a change that began at a commit; none where that is not known."""
     if not begin:
         return ()
-    changed = git("diff", "--name-only", begin).splitlines()
-    changed += git("ls-files", "--others", "--exclude-standard").splitlines()
+    changed = changed_since(git, begin)
     if PROJECT in changed and packaged(git("show", f"{begin}:{PROJECT}")) != packaged(_now()):
         return ()
     return tuple(
