@@ -22,7 +22,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.config import StoreConfig
+from aggregator.config import MIB, StoreConfig
 from aggregator.folder import kinds
 from aggregator.store.protocol import ContentError
 from telemetry.errors import StoreError
@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 LATE = 16
 """At so many times the size at which `tidy` folds the log in, the engine does it by itself, inside a
 commit: for a disk on which `tidy` fails."""
+CACHED_BYTES = 32 * MIB
+"""Bytes of blocks that stay in memory when others are evicted. DuckDB keeps all that it has written until its limit is
+reached; of readings hardly any is read again, and the kernel caches the file too."""
 ROW_GROUP = 122_880
 """Most rows of a row group, in which DuckDB keeps a table."""
 
@@ -278,6 +281,23 @@ class DuckEngine:
             raise
         return True
 
+    def evict(self) -> bool:
+        """Free most blocks that are cached, where they are many; return whether that was tried. Not while a reader is at
+        work, which might need the memory just then."""
+        limit = self._config.memory_limit_bytes
+        if memory_bytes(self) <= min(2 * CACHED_BYTES, limit):
+            return False
+        with self._reader_ended:
+            if self._readers:
+                return False
+            try:
+                self.run(f"set memory_limit = '{CACHED_BYTES}B'")
+            except StoreError as error:  # more is in use
+                log.debug("%s", error)
+            finally:
+                self.run(f"set memory_limit = '{limit}B'")
+        return True
+
     def close(self) -> None:
         """Fold the log into the file and close it."""
         self._end_readers()
@@ -295,11 +315,6 @@ class DuckEngine:
     def bytes(self) -> int:
         """Return the size of the file and its log."""
         return sum(path.stat().st_size for path in (self.path, self._log) if path.exists())
-
-    def memory_bytes(self) -> int:
-        """Return the memory that the database has for its cache and its queries."""
-        [(found,)] = self.rows("select sum(memory_usage_bytes) from duckdb_memory()")
-        return int(found)
 
     # -- Inside --------------------------------------------------------------------------------
 
@@ -441,6 +456,12 @@ class DuckEngine:
         cure = next((cure for word, cure in _CURES if word in text.lower()), "")
         kind = ContentError if isinstance(error, _OF_CONTENT) else StoreError
         return kind(f"{self.path}: {text}. {cure}".rstrip())
+
+
+def memory_bytes(engine: ReadConnection) -> int:
+    """Return the memory that a database has for its cache and its queries."""
+    [(found,)] = engine.rows("select sum(memory_usage_bytes) from duckdb_memory()")
+    return int(found)
 
 
 def settled(rows: int) -> bool:

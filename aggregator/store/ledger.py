@@ -20,7 +20,7 @@ import numpy as np
 from aggregator.config import NameLimits, StoreConfig
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.store import manifest, retention
-from aggregator.store.duck import Columns, DuckEngine, texts
+from aggregator.store.duck import Columns, DuckEngine, memory_bytes, texts
 from aggregator.store.folding import Folding
 from aggregator.store.inventories import insert_inventories, read_inventories, stored_parts
 from aggregator.store.job_months import FOLDER, JobMonths
@@ -61,6 +61,7 @@ from api.jobs import JobRow
 from telemetry.devices import Event
 from telemetry.errors import StoreError
 from telemetry.metric import Table
+from telemetry.text.decoders import of_json
 from telemetry.wire.intervals import IntervalSet
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.jobs import JobKey
@@ -198,7 +199,7 @@ class LedgerStore:
         found = []
         for body, at in rows:
             try:
-                found.append(StoredEvent(msgspec.json.decode(body, type=Event), at))
+                found.append(StoredEvent(of_json(Event).decode(body), at))
             except msgspec.DecodeError as error:
                 log.warning("a stored event can't be read: %s", error)
         return found
@@ -260,7 +261,7 @@ class LedgerStore:
             "hot": self._engine.bytes(),
             "sealed": self._sealed.index.raw_bytes,
             "rollups": self._sealed.index.rollup_bytes,
-            "memory": self._engine.memory_bytes(),
+            "memory": memory_bytes(self._engine),
         }
 
     def status(self) -> StoreStatus:
@@ -291,6 +292,7 @@ class LedgerStore:
         """Do one piece of upkeep between two commits; return whether there is more to do now, by
         `seal` first."""
         self._ready()
+        self._engine.evict()
         self._refill(now)
         self._retain(now)  # before sealing: a disk must not fill while hours are being sealed
         if self._sealer is None:

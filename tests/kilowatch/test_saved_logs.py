@@ -10,6 +10,7 @@ import io
 import json
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from collector.smi.file import documents_of
 from collector.smi.values import gap_of
 from kilowatch.saved_logs.archive import node_of_name
 from kilowatch.saved_logs.reader import DiagnosisReply, SavedLogReader, part_of_document
+from kilowatch.saved_logs.table import MOST_ROWS
 from telemetry.catalogue import BY_NAME
 
 CAPTURES = Path(__file__).parents[2] / "../shared/data/captures"
@@ -116,20 +118,27 @@ PATHS = {path for metric in CHECKED for path in BY_NAME[metric].readers("smi")}
 def test_no_clean_bill_survives_an_error_in_place_of_a_value(
     word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any value of a family that `diagnose` lists as judged, of any GPU of any recording."""
+    """Any value of a family that `diagnose` lists as judged, of any GPU of any recording, beside a healthy neighbour
+    whose values are there."""
     tried = 0
     for name, (answer, form) in READ.items():
         if form != "nvidia-smi -q" or answer != CLEAN:
             continue
         documents = documents_of((CAPTURES / name).read_text(), name)
         assert not isinstance(documents, Failure)
-        for raw in documents[0].gpus:
+        gpus = documents[0].gpus
+        for raw, neighbour in zip(gpus, [*gpus[1:], gpus[0]], strict=True):
+            pair = [raw] if raw is neighbour else [raw, neighbour]
+            document = replace(documents[0], gpus=pair)
+            part = part_of_document(document, name, whole=True)
+            assert not part.findings
+            assert not part.problem
             for path in PATHS.intersection(raw.values):
                 if gap_of(raw.values[path]) is not None:
                     continue  # nothing rests on it
                 with monkeypatch.context() as patch:
                     patch.setitem(raw.values, path, word)
-                    part = part_of_document(documents[0], name, whole=True)
+                    part = part_of_document(document, name, whole=True)
                 assert part.findings or part.problem, (name, raw.bus_id, path)
                 tried += 1
     assert tried > 200
@@ -615,8 +624,9 @@ def test_text_that_was_not_searched_is_no_clean_bill(monkeypatch: pytest.MonkeyP
 
 
 def test_the_newest_row_of_a_long_csv_counts() -> None:
+    """Of one with more rows than are kept."""
     row = "GPU-1, {}\n"
-    text = "uuid, remapped_rows.failure\n" + row.format(0) * 200_000 + row.format(1)
+    text = "uuid, remapped_rows.failure\n" + row.format(0) * (MOST_ROWS + 1) + row.format(1)
     assert replied(log=text).answer != CLEAN
 
 
