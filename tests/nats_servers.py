@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from kilowatch.pki.nats_configuration import MQTT_TIMEOUT
 from tests.brokers import free_port, wait_for_port
 from tests.kit.waiting import wait_until
 
@@ -34,7 +35,7 @@ class NatsServer:
             f"http: 127.0.0.1:{self.http}\n"
             f"jetstream {{ store_dir: {json.dumps(str(self.folder / 'js'))}, max_mem: 64MB, "
             "max_file: 256MB, sync_interval: always }\n"
-            f"mqtt {{ listen: 127.0.0.1:{self.mqtt} }}\n"
+            f"mqtt {{ listen: 127.0.0.1:{self.mqtt}, {MQTT_TIMEOUT} }}\n"
             f"cluster {{ name: {cluster}, listen: 127.0.0.1:{self.route}, no_advertise: true, "
             f"routes: {json.dumps(routes)} }}\n"
         )

