@@ -91,6 +91,9 @@ def _instead(
     if keep:
         capped = "" if floor is None else f", each capped at {exact_watts(floor)}"
         ways.append(f"run {keep} of the {gpus:g} GPUs here{capped}")
+    else:
+        hosts = " and shut machines down" if fixed > allowed else ""
+        ways.append(f"stop all work on the GPUs here{hosts}")
     if circuit.volts < 200 and len(circuit.poles) == 1:
         ways.append(f"move it to 240 V, where {amperes(most * circuit.volts / 240)} do")
     # Other loads of the circuit go through a larger breaker, too.

@@ -108,6 +108,24 @@ def test_what_stands_in_for_a_cap_clears_it_too() -> None:
         assert "move it to 240 V, where 12 A do" in ways
 
 
+@pytest.mark.parametrize(
+    ("other", "way"),
+    [
+        (800, "stop all work on the GPUs here"),
+        (1500, "stop all work on the GPUs here and shut machines down"),
+    ],
+)
+def test_where_no_gpu_has_room_work_stops_before_an_electrician_comes(other: int, way: str) -> None:
+    rig = RIG.replace("pf = 0.98", "pf = 0.98\nother_w = {other}")
+    found = circuit(
+        planned(rig.format(gpus="4x RTX 5090", amps=15, volts=120, other=other)), "office"
+    )
+    assert found.cap is not None
+    ways = [each for each in found.cap.instead if "clocks" not in each]
+    assert ways[0] == way
+    assert ways[-1].endswith("by an electrician")
+
+
 def test_the_cap_clears_what_it_says_it_clears() -> None:
     """With cards that take it, the plan under that cap is quiet."""
     text = RIG.format(gpus="4x RTX 3090", amps=15, volts=120)

@@ -48,6 +48,15 @@ def test_a_circuit_that_trips_is_said_before_its_alert() -> None:
     assert lines(state([], [HOT], (FIRING,), **WHOLE))[0].startswith("! PDU-17B")
 
 
+def test_the_gentlest_way_alone_is_said_where_all_would_cut_when_a_breaker_trips() -> None:
+    ways = "cap each GPU at 540 W; or run 6 of the 8 GPUs here"
+    hot = msgspec.structs.replace(HOT, facts={**HOT.facts, "remedy": ways})
+    assert f"What helps: {ways}." in lines(state([], [CALM, hot], **WHOLE), 300)[1]
+    short = lines(state([], [CALM, hot], **WHOLE), 140)[1]
+    assert "typically 6 min 40 s, perhaps never" in short
+    assert short.endswith("What helps: cap each GPU at 540 W.")
+
+
 def test_all_is_well_only_where_all_is_known() -> None:
     assert lines(state([], [CALM], **WHOLE))[0] == f"● {WELL}"
     first, second = lines(state([], [CALM]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api.fleet import StatusReply
+from present.circuit.rows import gentlest
 from present.fleet.headline import IN_THE_KNOWN, Headline, Heard, Urgency, headline
 from present.fleet.trend import power_words, trend_line
 from tui.kit.text import clean, fit
@@ -16,6 +17,9 @@ _MARKS = {
     Urgency.PAGE: ("▲", "crit"), Urgency.TICKET: ("!", "warn"), Urgency.UNKNOWN: ("▒", "stale"), Urgency.WELL: ("●", "good"),
 }  # fmt: skip
 
+_WORDS = len("  . What helps: .")
+"""Characters of the line below the headline beside why it is so and what helps."""
+
 
 def verdict_lines(state: DashboardState, width: int) -> list[Line]:
     """Return the headline, and below it why and what helps; nothing before all that it speaks of has come."""
@@ -24,8 +28,10 @@ def verdict_lines(state: DashboardState, width: int) -> list[Line]:
         return []
     mark, tone = _MARKS[found.urgency]
     first: Line = [(f"{mark} ", tone), (fit(clean(found.text), width - 2).rstrip(), "strong")]
-    act = f"What helps: {clean(found.act).rstrip('.')}." if found.act else ""
-    why = clean(found.why)
+    why, ways = clean(found.why), clean(found.act)
+    if len(why) + len(ways) + _WORDS > width:
+        ways = gentlest(ways)  # rather than cut when a breaker trips
+    act = f"What helps: {ways.rstrip('.')}." if ways else ""
     if act and why and not why.endswith("."):
         why += "."
     room = max(0, width - 2 - len(act) - 1)  # what helps is cut last
