@@ -161,9 +161,10 @@ async def _drain(aggregator: Aggregator, collectors: Sequence[Collectors]) -> No
         missing = sum(one or 0 for one in frames) - aggregator.stats.frames_stored
         if None not in frames and missing <= 0:
             return
-        if (state := (frames.count(None), aggregator.stats.frames_stored)) != seen:
-            seen, looks = state, 0
         shedding = aggregator.shedding.step > ShedStep.NOTHING
+        # With the end of shedding begins what it put off.
+        if (state := (frames.count(None), aggregator.stats.frames_stored, shedding)) != seen:
+            seen, looks = state, 0
         longest = LONGEST_SHEDDING_SECONDS if shedding else LONGEST_QUIET_SECONDS
         if looks * LOOK_SECONDS > longest:
             log.warning("%d frames are still missing", max(0, missing))
