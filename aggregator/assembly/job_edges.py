@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 
-from aggregator.jobs.edges import COUNTER, SECOND, EdgeWindow, Readings
+from aggregator.jobs.edges import COUNTER, SECOND, EdgeWindow, OfGpu, Readings
 from aggregator.jobs.service import JobService
 from aggregator.jobs.usage import LONGEST_HOLD
 from aggregator.store.executor import StoreExecutor
@@ -16,6 +16,9 @@ from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
 
 log = logging.getLogger(__name__)
+
+FINE = SECOND // 50
+"""Readings that lie as far from each other are found where those a second apart do not suffice."""
 
 
 async def count_edges(
@@ -38,9 +41,20 @@ async def count_edges(
 
 async def _counters(store: StoreExecutor, window: EdgeWindow) -> Readings:
     """Return what the store has of counters of GPUs around the edges of a window. Raises `StoreError`."""
-    instants = PastInstants(window.first, SECOND, window.count)
+    found = await _read(store, PastInstants(window.first, SECOND, window.count), window.nodes)
+    for second, nodes in window.unpreceded(found).items():
+        finer = await _read(store, PastInstants(second + FINE, FINE, SECOND // FINE), nodes)
+        for gpu in found.keys() & finer.keys():
+            (times, joules), (more_times, more_joules) = found[gpu], finer[gpu]
+            found[gpu] = np.append(times, more_times), np.append(joules, more_joules)
+    return found
+
+
+async def _read(
+    store: StoreExecutor, instants: PastInstants, nodes: list[str]
+) -> dict[tuple[str, str], OfGpu]:
     reach = {Lane.FAST: int(LONGEST_HOLD) * SECOND}
-    past = await store.past(Table.GPU, [COUNTER], instants, reach, window.nodes)
+    past = await store.past(Table.GPU, [COUNTER], instants, reach, nodes)
     times, joules = past.seen[Lane.FAST], past.columns[COUNTER]
     return {
         (each.node, each.key): (times[:, at], joules[:, at].astype(np.float64))

@@ -33,8 +33,11 @@ MOST_TRIES = 6
 them, however late its end is heard."""
 
 
-Readings = Mapping[tuple[str, str], tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
-"""Times of readings, ns since 1970, 0 for none, and their counters, J, NaN for none, by node and GPU; in any order."""
+OfGpu = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+"""Times of readings, ns since 1970, 0 for none, and their counters, J, NaN for none; in any order."""
+Readings = Mapping[tuple[str, str], OfGpu]
+"""By node and GPU."""
+_NO_READINGS: OfGpu = (np.zeros(0, np.int64), np.zeros(0))
 
 
 class JobEdge(NamedTuple):
@@ -66,6 +69,18 @@ class EdgeWindow:
     def count(self) -> int:
         """Seconds from there to the last reading that may follow the last edge."""
         return (self.edges[-1].at - self.first) // SECOND + int(LONGEST_HOLD) + 2
+
+    def unpreceded(self, readings: Readings) -> dict[int, list[str]]:
+        """Return nodes by the second, ns since 1970, in which they have an edge, a reading after it and none before. Where
+        the store was asked for the last reading of each second, an earlier one may be at the edge: a collector's first."""
+        found: dict[int, set[str]] = {}
+        for edge in self.edges:
+            second = edge.at // SECOND * SECOND
+            times, joules = readings.get((edge.node, edge.gpu), _NO_READINGS)
+            known = times[np.isfinite(joules) & (times > 0)]
+            if known.size and edge.at < known.min() <= second + SECOND:
+                found.setdefault(second, set()).add(edge.node)
+        return {second: sorted(nodes) for second, nodes in found.items()}
 
     def parts(self) -> Iterator[EdgeWindow]:
         """Yield its edges as windows of `AT_ONCE`, those of a node together."""
