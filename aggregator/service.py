@@ -46,11 +46,11 @@ from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
-from aggregator.jobs import unheld
+from aggregator.jobs import running, unheld
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
 from aggregator.jobs.usage import CountedMonth
-from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
-from aggregator.load.meter import ArrivalClock
+from aggregator.load.heap import HeapFreezer, fill_heap, keep_heap, release_heap
+from aggregator.load.meter import ArrivalClock, release_memory
 from aggregator.load.round_robin import RoundRobin
 from aggregator.load.shedder import LoadShedder
 from aggregator.load.shedding import Shedding
@@ -96,8 +96,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-UNHELD_SECONDS = 60.0
-"""Seconds between two writes of the use of GPUs that no job holds."""
+USE_SECONDS = 60.0
+"""Seconds between two writes of what jobs that run have used, and of the use of GPUs that no job holds."""
+JOBS_A_TURN = 100
+"""Jobs whose use is collected in one go."""
 DRIFT_SECONDS = 5.0
 """Seconds between two comparisons of the nodes with each other."""
 UPKEEP_SECONDS = 5.0
@@ -128,8 +130,8 @@ class Aggregator(SingleView):
     http_address: tuple[str, int] | None = None
     """Where HTTP listens, once it does."""
     started_at = 0
-    _unheld_saved = -math.inf
-    """When the use of GPUs that no job held was saved last, monotonic seconds."""
+    _use_saved = -math.inf
+    """When the use of jobs and of GPUs that no job held was saved last, monotonic seconds."""
     _shared: SharedGroups | None = None
     _batch: Batch | None = None
     """The batch that is being written."""
@@ -351,6 +353,7 @@ class Aggregator(SingleView):
             lock.release()
 
     async def _begin(self, store: StoreExecutor) -> MessageRouter:
+        fill_heap()
         registry = IdRegistry(await store.known())
         dead_letters = DeadLetters(
             self.config.data_dir / "quarantine", self.config.quarantine_bytes
@@ -371,7 +374,8 @@ class Aggregator(SingleView):
                 accounted = self.register.under_present_names(await store.accounted())
                 ingest.restore(await store.inventories(), accounted, time.monotonic())
         with self._turns.turn("jobs of before"):
-            self.jobs.restore(await store.open_jobs())
+            saved = await asyncio.to_thread(running.load, self.config.data_dir)
+            self.jobs.restore(await store.open_jobs(), saved)
         self.jobs.meter.unheld = await asyncio.to_thread(unheld.load, self.config.data_dir)
         with self._turns.turn("files of the data folder"):
             await self._report_damage()
@@ -722,6 +726,7 @@ class Aggregator(SingleView):
         await self._commit(store, ingest, stop)
         with self._turns.turn("jobs"):
             await self._write_jobs(store)
+            await self._save_use(math.inf)
 
     async def _commit(
         self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
@@ -835,20 +840,27 @@ class Aggregator(SingleView):
                 ):
                     await self._round_robin.turn()
                 await count_edges(self.jobs, store, wall, self._round_robin.turn)
-                await self._write_jobs(store)
-                await self._save_unheld(now)
+                if self.jobs.writes.begin(len(self.jobs.ledger.jobs), now):
+                    await self._write_jobs(store)
+                await self._save_use(now)
                 self.jobs.forget_ended(now, wall)
 
-    async def _save_unheld(self, now: float) -> None:
-        """Save the use of GPUs that no job held, once a minute."""
-        if now - self._unheld_saved < UNHELD_SECONDS:
+    async def _save_use(self, now: float) -> None:
+        """Save the use of jobs that run and of nobody, once a minute."""
+        if now - self._use_saved < USE_SECONDS:
             return
-        self._unheld_saved = now
-        content = unheld.encode(self.jobs.meter.unheld)
+        self._use_saved = now
+        folder, found = self.config.data_dir, []
+        jobs = self.jobs
+        for number, one in enumerate(running.of_jobs(jobs.ledger, jobs.meter, jobs.aside, now)):
+            found.append(one)
+            if number % JOBS_A_TURN == 0:
+                await self._round_robin.turn()
         try:
-            await asyncio.to_thread(unheld.save, self.config.data_dir, content)
+            await asyncio.to_thread(running.save, folder, found)
+            await asyncio.to_thread(unheld.save, folder, unheld.encode(self.jobs.meter.unheld))
         except OSError as error:  # the store has its own troubles then, which are reported
-            log.warning("%s: %s", self.config.data_dir / unheld.NAME, error.strerror)
+            log.warning("%s: %s", error.filename or folder, error.strerror)
 
     async def _write_jobs(self, store: StoreExecutor) -> None:
         """Store the jobs that are due; those that can't be stored now are due again."""
@@ -858,7 +870,7 @@ class Aggregator(SingleView):
                 self.jobs.absorb(await store.jobs_of(asked), asked)
             while due := self.jobs.due(self.now(), self.wall()):
                 await store.write_jobs(due)
-                self.jobs.written(due, self.now())
+                self.jobs.written(due, self.now(), self.wall())
                 if len(due) < MOST_AT_ONCE:
                     break
         except StoreError as error:  # as of its commits, which are reported
@@ -891,7 +903,8 @@ class Aggregator(SingleView):
             for node in ingest.expire(now):
                 self._forget_faults_and_alerts(node)
             self.store.content.aside.forget_idle(now)
-            heap.update(len(self.fleet.nodes))
+            if heap.update(len(self.fleet.nodes)):
+                await asyncio.to_thread(release_memory)  # in which inventories were decoded
             with self._turns.turn("register of nodes"):
                 await self._compare_register()
 

@@ -26,6 +26,8 @@ from bench.testbed import Testbed, wait_until
 from tests.fake_nvml import FakeDriver
 
 SETTLE_SECONDS = 8
+LEAST_SECONDS = 2.0
+"""Seconds of a window: a shorter one may have no reading, which comes once a second."""
 CHANGE_SECONDS = 60.0
 """Seconds between two changes of who uses a GPU."""
 GIB = 1 << 30
@@ -34,7 +36,9 @@ GIB = 1 << 30
 def measure(
     gpus: int, processes: int, seconds: float, settle: float = SETTLE_SECONDS, windows: int = 2
 ) -> dict[str, Any]:
-    """Run both at once, with so many processes on each GPU, twice for so many windows: `seconds` in all."""
+    """Run both at once, with so many processes on each GPU, twice for so many windows: `seconds` in all, or
+    `LEAST_SECONDS` each."""
+    window = max(LEAST_SECONDS, seconds / 2 / windows)
     sleepers = [
         subprocess.Popen(["sleep", f"{seconds + 600 + number}"])
         for number in range(gpus * processes)
@@ -43,7 +47,7 @@ def measure(
     rows: list[dict[str, dict[str, float]]] = []
     try:
         for names in (("with", "without"), ("without", "with")):
-            rows += _windows(names, pids, gpus, seconds / 2 / windows, settle, windows)
+            rows += _windows(names, pids, gpus, window, settle, windows)
     finally:
         for process in sleepers:
             process.kill()

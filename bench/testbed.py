@@ -175,6 +175,11 @@ class Testbed:
 
     def start_aggregator(self) -> None:
         """Start `kilowatch aggregate` and wait until it listens to the broker."""
+        self.launch_aggregator()
+        wait_until("the aggregator", lambda: self.page().own("bus_connected") == 1)
+
+    def launch_aggregator(self) -> int:
+        """Start `kilowatch aggregate` and return its process."""
         file = self.folder / "aggregator.toml"
         file.write_text(
             f'cluster = "{CLUSTER}"\n[broker]\nport = {self.port}\n[aggregator]\n'
@@ -186,7 +191,12 @@ class Testbed:
             "aggregator",
             [sys.executable, "-m", "kilowatch", "aggregate", "--config", str(file)],
         )
-        wait_until("the aggregator", lambda: self.page().own("bus_connected") == 1)
+        return self._aggregator.pid
+
+    def kill_aggregator(self) -> None:
+        """End the aggregator at once."""
+        self._aggregator.kill()
+        self._aggregator.wait()
 
     def end_aggregator(self) -> None:
         """End the aggregator in order, so that it stores what it has."""

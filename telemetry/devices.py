@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A GPU, keyed by its UUID; the index is for display."""
 
     uuid: str
@@ -51,7 +51,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """Reason by metric for each metric that this GPU never has: `{"gpu_fan_speed_ratio": "not_supported"}`."""
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class Link(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An NVLink or xGMI link of a GPU: a row of the `link` table."""
 
     gpu: str
@@ -72,7 +72,7 @@ PORT_ROLES = ("compute", "storage", "management")
 """Roles of ports that settings may give."""
 
 
-class Port(msgspec.Struct, frozen=True, kw_only=True):
+class Port(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A port of a network adapter, or a bond of ports: a row of the `port` table."""
 
     id: str
@@ -124,7 +124,7 @@ INSTANCE_PREFIX = "MIG-"
 """Beginning of the UUID of a MIG instance."""
 
 
-class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
+class MigInstance(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A compute instance of a GPU that MIG has split: a row of the `instance` table.
 
     NVML calls it a MIG device. Its memory is that of its GPU instance, which several compute

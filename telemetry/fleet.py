@@ -9,7 +9,7 @@ intervals reads as the gap `stale`. Not thread-safe: one loop owns it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -26,10 +26,13 @@ from telemetry.wire.tables import KINDS
 STALE_INTERVALS = 3.0
 """Intervals after which a value is stale."""
 
+_GROWTH = 8
+"""A matrix grows by its size divided by this: each row is copied eight times in all, not once as by doubling, and no more
+than an eighth is empty. A row of a GPU takes 1.2 kB."""
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 _SPARE_ROWS = 16
-"""Rows beyond a matrix's capacity. Columns whose distance is a power of two share few lines of the processor's caches:
-a row would be stored four times as slowly."""
+"""Rows beyond a multiple of twice as many. Columns whose distance is a power of two share few lines of the processor's
+caches: a row would be stored four times as slowly. So it is an odd number of lines."""
 StaleRows = dict[int, npt.NDArray[np.bool_] | None]
 """Stale rows of each block at one instant, as far as they were asked for."""
 
@@ -59,7 +62,7 @@ def gaps64(
 
 @dataclass(slots=True)
 class Matrix:
-    """The newest readings of one block (table and lane), all nodes; grows by doubling.
+    """The newest readings of one block (table and lane), all nodes; grows by an eighth.
 
     A metric's values adjoin each other: the rules read over two hundred columns a second, and each frame is stored once.
     """
@@ -76,7 +79,7 @@ class Matrix:
     @classmethod
     def of(cls, block: Block, capacity: int = 64) -> Matrix:
         """Make an empty matrix for a block."""
-        rows = capacity + _SPARE_ROWS
+        rows = capacity + -capacity % (2 * _SPARE_ROWS) + _SPARE_ROWS
         return cls(
             block,
             gaps32((rows, len(block.gauges)), Gap.NOT_READ, "F"),
@@ -91,7 +94,7 @@ class Matrix:
         if capacity <= len(self.seen):
             return
         rows = len(self.seen)
-        other = Matrix.of(self.block, max(capacity, 2 * (rows - _SPARE_ROWS)))
+        other = Matrix.of(self.block, max(capacity, rows + rows // _GROWTH))
         for name in ("gauges", "counters", "seen", "max_age"):
             getattr(other, name)[:rows] = getattr(self, name)
             setattr(self, name, getattr(other, name))
@@ -166,6 +169,20 @@ class Fleet:
     """Rows without a device: spans in order that do not touch each other."""
     version: int = 0
     """Incremented whenever a row gets another meaning."""
+    _of_table: dict[Table, list[Matrix]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._of_table = {
+            table: [matrix for matrix in self.matrices if matrix.block.table is table]
+            for table in Table
+        }
+
+    def reserve(self, inventories: Collection[Inventory]) -> None:
+        """Make room for nodes that are placed next, which else the matrices would grow for one by one."""
+        for table, kind in KINDS.items():
+            rows = len(self.devices[table]) + sum(map(kind.count, inventories))
+            for matrix in self._of_table[table]:
+                matrix.grow(rows)
 
     def place(self, inventory: Inventory) -> Node:
         """Allocate rows for a node; while its devices are the same it keeps those that it has."""
@@ -195,17 +212,19 @@ class Fleet:
     def set_intervals(self, node: Node, interval: float, slow_interval: float) -> None:
         """Set how often a node reads, and with it the age at which its rows are stale."""
         node.interval, node.slow_interval = interval, slow_interval
-        for matrix in self.matrices:
-            seconds = interval if matrix.block.lane is Lane.FAST else max(interval, slow_interval)
-            matrix.max_age[node.rows[matrix.block.table]] = STALE_INTERVALS * seconds
+        for table, rows in node.rows.items():
+            for matrix in self._of_table[table] if rows.stop > rows.start else ():
+                fast = matrix.block.lane is Lane.FAST
+                matrix.max_age[rows] = STALE_INTERVALS * (
+                    interval if fast else max(interval, slow_interval)
+                )
 
     def remove(self, name: str) -> None:
         """Remove a node and free its rows."""
         node = self.nodes.pop(name)
         for table, rows in node.rows.items():
-            for matrix in self.matrices:
-                if matrix.block.table is table:
-                    matrix.clear(rows)
+            for matrix in self._of_table[table]:
+                matrix.clear(rows)
             names = self.devices[table]
             for row in range(rows.start, rows.stop):
                 names[row] = None
@@ -303,9 +322,8 @@ class Fleet:
             start = free.pop().start
         rows = slice(start, start + count)
         names.extend([None] * (rows.stop - len(names)))
-        for matrix in self.matrices:
-            if matrix.block.table is table:
-                matrix.grow(len(names))
+        for matrix in self._of_table[table]:
+            matrix.grow(len(names))
         return rows
 
     def _release(self, table: Table, rows: slice) -> None:

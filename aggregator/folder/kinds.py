@@ -37,6 +37,7 @@ KINDS = (
     FileKind("electrical.json", "Breakers are assumed to be as warm as their load, and energy is counted from now on."),
     FileKind("months/*", "That month's energy is not known."),
     FileKind("circuits/*", "The past of circuits ends where it is damaged."),
+    FileKind("running.json", "The use of jobs that run has a hole of ten minutes at most; their energy goes on by the counters."),
     FileKind("unheld.json", "The use of GPUs that no job held begins anew."),
     FileKind("nodes.json", "No node is expected: declare them again with kilowatch nodes expect."),
     FileKind("drift.json", "Deviations count from now on."),

@@ -5,8 +5,11 @@ The store keeps the numbers for good; ingest assigns new ones, and each batch na
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from aggregator.store.protocol import CollectorRun, StoredDevice, StoredState
 from telemetry.wire.inventory import Inventory
+from telemetry.wire.tables import StoredName
 
 
 class IdRegistry:
@@ -14,9 +17,12 @@ class IdRegistry:
 
     def __init__(self, known: StoredState) -> None:
         self._runs = {(run.node, run.session): run.id for run in known.runs}
-        self._devices = {(device.node, device.key): device.id for device in known.devices}
+        self._devices: dict[str, dict[str, int]] = {}
+        """By node and key."""
+        for device in known.devices:
+            self._devices.setdefault(device.node, {})[device.key] = device.id
         self._next_run = max(self._runs.values(), default=-1) + 1
-        self._next_device = max(self._devices.values(), default=-1) + 1
+        self._next_device = max((device.id for device in known.devices), default=-1) + 1
         self._by_number: dict[int, tuple[str, int]] | None = None
         self._new_runs: list[CollectorRun] = []
         self._ended_runs: list[tuple[str, int]] = []
@@ -31,27 +37,31 @@ class IdRegistry:
             self._new_runs.append(CollectorRun(number, node, session))
         return number
 
-    def device(self, node: str, key: str, index: int | None, name: str) -> int:
-        """Return the number of a GPU, a link, a port or a node (`aggregator.store.protocol.StoredDevice`)."""
-        number = self._devices.get((node, key))
-        if number is None:
-            number = self._devices[node, key] = self._next_device
-            self._next_device += 1
-            self._new_devices.append(StoredDevice(number, node, key, index, name))
-        return number
+    def devices(self, node: str, keys: Sequence[str], names: Iterable[StoredName]) -> list[int]:
+        """Return the numbers of GPUs, links, ports or a node (`aggregator.store.protocol.StoredDevice`)."""
+        known = self._devices.setdefault(node, {})
+        found = []
+        for key, (index, name) in zip(keys, names, strict=True):
+            number = known.get(key)
+            if number is None:
+                number = known[key] = self._next_device
+                self._next_device += 1
+                self._new_devices.append(StoredDevice(number, node, key, index, name))
+            found.append(number)
+        return found
 
     def had(self, node: str, key: str) -> bool:
         """Return whether a node has or had a device."""
-        return (node, key) in self._devices
+        return key in self._devices.get(node, ())
 
     def unknown(self, inventory: Inventory) -> int:
         """Return how many devices of an inventory have no number yet."""
-        node, known = inventory.node, self._devices
+        known = self._devices.get(inventory.node, {})
         keys = [gpu.uuid for gpu in inventory.gpus]
         keys += [f"{link.gpu}/{link.number}" for link in inventory.links]
         keys += [port.id for port in inventory.ports]
         keys += [each.uuid for each in inventory.instances]
-        return sum((node, key) not in known for key in keys)
+        return sum(key not in known for key in keys)
 
     def end_run(self, node: str, session: int) -> None:
         """Remove a session of which no frame can come any more. Its rows in the store stay."""

@@ -7,8 +7,8 @@ columns are the gap `not_supported`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ from aggregator.ingest.ids import IdRegistry
 from telemetry.errors import WireError
 from telemetry.fleet import Floats, gaps32, gaps64
 from telemetry.gap import Gap
-from telemetry.metric import Table
 from telemetry.wire.frame import Frame, check, holds
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import SCHEMA, SCHEMA_ID, Block
@@ -96,35 +95,34 @@ def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:
     node = inventory.node
     devices = {
         table: np.array(
-            [
-                registry.device(node, key, number, name)
-                for key, (number, name) in zip(
-                    kind.keys(inventory), kind.names(inventory), strict=True
-                )
-            ],
-            np.int32,
+            registry.devices(node, kind.keys(inventory), kind.names(inventory)), np.int32
         )
+        if kind.count(inventory)
+        else _NO_DEVICES
         for table, kind in KINDS.items()
     }
     schema = inventory.schema
     identity = schema.id
     ours = identity == SCHEMA_ID
     blocks = tuple(
-        _block(number, block, devices, same=ours) for number, block in enumerate(schema.blocks)
+        _block(number, block, devices[block.table], same=ours)
+        if block.known and len(devices[block.table])
+        else _block_without_rows(number, block, same=ours)
+        for number, block in enumerate(schema.blocks)
     )
     return NodeLayout(identity, inventory.taken_at, inventory, blocks)
 
 
-def _block(
-    number: int,
-    block: Block,
-    devices: Mapping[Table, npt.NDArray[np.int32]],
-    *,
-    same: bool,
-) -> BlockLayout:
+@lru_cache(maxsize=256)
+def _block_without_rows(number: int, block: Block, *, same: bool) -> BlockLayout:
+    """Return the layout of a block of which a node has no rows, one for all such nodes."""
+    return _block(number, block, _NO_DEVICES, same=same)
+
+
+def _block(number: int, block: Block, devices: npt.NDArray[np.int32], *, same: bool) -> BlockLayout:
     if not block.known:
         return BlockLayout(block, -1, None, 0, 0, _NO_DEVICES, False)
-    rows = len(devices[block.table])
+    rows = len(devices)
     try:
         target = number if same else SCHEMA.index(block.table, block.lane)
     except KeyError:
@@ -135,7 +133,7 @@ def _block(
         rows,
         4 * rows * len(block.gauges),
         8 * rows * len(block.counters),
-        devices[block.table],
+        devices,
         same or (target >= 0 and SCHEMA.blocks[target] == block),
     )
 

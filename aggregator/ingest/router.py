@@ -11,7 +11,8 @@ import logging
 import math
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -78,38 +79,74 @@ MOST_SCHEMAS, MOST_KEPT = 32, 4096
 
 
 class Interner:
-    """Shared copies of equal parts of inventories: a schema and the capabilities of GPUs.
+    """Shared copies of equal parts of inventories: a schema, the capabilities of GPUs, and texts that devices or nodes
+    have in common.
 
     A fleet of one model has one schema and a few sets of capabilities; as decoded, every node brings
-    its own copies of them, 66 kB a node of eight GPUs, against 7 kB when they are shared.
+    its own copies of them, 66 kB a node of eight GPUs, against 4 kB when all are shared.
     """
 
     def __init__(self) -> None:
         self._schemas: dict[Schema, Schema] = {SCHEMA: SCHEMA}
         self._capabilities: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+        self._last: dict[str, str] = {}
+        """The shared capabilities of the GPU before: those of a node are mostly equal."""
+        self._gpu_texts: dict[tuple[str | None, ...], dict[str, str]] = {}
+        """By the texts of a GPU, shared copies of them by field: those of a fleet have a few dozen sets."""
 
     def inventory(self, inventory: Inventory) -> Inventory:
         """Return an equal inventory that shares its parts with those before it."""
         if len(self._schemas) > MOST_SCHEMAS:
             self._schemas = {SCHEMA: SCHEMA}
-        if len(self._capabilities) > MOST_KEPT:
-            self._capabilities.clear()
+        for kept in (self._capabilities, self._gpu_texts):
+            if len(kept) > MOST_KEPT:
+                kept.clear()
         return msgspec.structs.replace(
             inventory,
+            **_interned(inventory, _NODE_TEXTS),
+            host={sys.intern(name): sys.intern(value) for name, value in inventory.host.items()},
             schema=self._schemas.setdefault(inventory.schema, inventory.schema),
             gpus=tuple(map(self._gpu, inventory.gpus)),
             links=tuple(
-                msgspec.structs.replace(link, gpu=sys.intern(link.gpu)) for link in inventory.links
+                msgspec.structs.replace(link, **_interned(link, _LINK_TEXTS))
+                for link in inventory.links
+            ),
+            ports=tuple(
+                msgspec.structs.replace(port, **_interned(port, _PORT_TEXTS))
+                for port in inventory.ports
             ),
         )
 
     def _gpu(self, gpu: Gpu) -> Gpu:
-        found = gpu.capabilities
-        return msgspec.structs.replace(
-            gpu,
-            name=sys.intern(gpu.name),
-            capabilities=self._capabilities.setdefault(tuple(found.items()), found),
-        )
+        texts = _gpu_texts(gpu)
+        shared = self._gpu_texts.get(texts)
+        if shared is None:
+            shared = self._gpu_texts[texts] = _interned(gpu, _GPU_TEXTS)
+        if gpu.capabilities != self._last:
+            found = gpu.capabilities
+            self._last = self._capabilities.setdefault(tuple(found.items()), found)
+        return msgspec.structs.replace(gpu, **shared, capabilities=self._last)
+
+
+_NODE_TEXTS = (
+    "cluster", "kilowatch", "source", "role", "driver_version", "cuda_version", "nvml_version", "driver_state",
+    "driver_message",
+)  # fmt: skip
+_GPU_TEXTS = (
+    "name", "pci", "vbios", "part_number", "brand", "inforom", "architecture", "slot", "fabric_cluster",
+)  # fmt: skip
+_LINK_TEXTS = "gpu", "peer_kind", "peer_pci", "peer"
+_PORT_TEXTS = (
+    "adapter", "pci", "link_layer", "model", "firmware", "interface", "gpu", "role", "bond", "switch", "switch_port",
+)  # fmt: skip
+"""Fields that many devices or nodes have in common: all texts but identities."""
+_gpu_texts = attrgetter(*_GPU_TEXTS)
+
+
+def _interned(device: msgspec.Struct, names: Sequence[str]) -> dict[str, str]:
+    """Return shared copies of some texts of a device, by field; without those that it has not."""
+    texts = ((name, getattr(device, name)) for name in names)
+    return {name: sys.intern(text) for name, text in texts if text is not None}
 
 
 class EventIntake:
@@ -237,7 +274,9 @@ class MessageRouter:
         """Begin with what the store knows: its nodes show as stale, not as absent. `now`: monotonic
         seconds."""
         self._began = now
-        for inventory in inventories:
+        known = list(inventories)
+        self._fleet.reserve(known)
+        for inventory in known:
             try:  # an older release may have stored what is refused today
                 border.check_inventory(inventory)
             except WireError as error:
@@ -506,11 +545,14 @@ class MessageRouter:
     def _inventory(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
         if not payload:
             return  # the retained message was cleared
-        found = border.decode_inventory(payload, node.name, wall)
-        self._listening = min(self._listening, now)
-        inventory = self._interner.inventory(found)
         first = not node.layouts
-        if first or node.layouts[0].inventory != inventory:
+        # After a start the broker sends all that it retains, most of which the store had: to encode what is known takes a
+        # fifth of the time of decoding, checking and comparing what came.
+        same = not first and payload == encode(node.layouts[0].inventory)
+        found = None if same else border.decode_inventory(payload, node.name, wall)
+        self._listening = min(self._listening, now)
+        inventory = None if found is None else self._interner.inventory(found)
+        if inventory is not None and (first or node.layouts[0].inventory != inventory):
             self._check_holders(node, inventory, now)
             self._sequence.check_devices(node, inventory, now)
             size = len(payload) - (SCHEMA_BYTES if inventory.schema is SCHEMA else 0)

@@ -7,7 +7,6 @@ that it fits, missing (and so requested again), or lost for good.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -71,6 +70,9 @@ REQUEST_INVENTORY_EVERY = 10.0
 """Seconds between two requests for an inventory, per node."""
 INVENTORIES_PER_SECOND = 100.0
 """Requests for an inventory, over all nodes, once as many were sent as there may be nodes."""
+_NO_SESSIONS: frozenset[int] = frozenset()
+_NO_ROWS = np.zeros(0, np.intp)
+"""Of most nodes: one object for all of them, since at 100,000 GPUs each is a megabyte or two."""
 FleetRows = Mapping[Table, npt.NDArray[np.intp]]
 """A node's rows in the fleet, by table."""
 
@@ -105,10 +107,6 @@ class WaitingFrame:
     live: bool
 
 
-def _no_frames() -> deque[WaitingFrame]:
-    return deque()
-
-
 @dataclass(slots=True)
 class NodeTracker:
     """The sessions, layouts and waiting frames of one node."""
@@ -125,7 +123,7 @@ class NodeTracker:
     """Newest first; the first is the one in the fleet."""
     session: int | None = None
     """The current session."""
-    superseded: set[int] = field(default_factory=set)
+    superseded: frozenset[int] = _NO_SESSIONS
     """Sessions that another followed: their frames are history, even when they come as live."""
     seq: int = -1
     """Newest live frame of the current session."""
@@ -140,7 +138,7 @@ class NodeTracker:
     """Whether its last session ended by a shutdown, rather than being lost."""
     status: CollectorStatus | None = None
     """Its last status, without the spans of its ring."""
-    ring: frozenset[int] = frozenset()
+    ring: frozenset[int] = _NO_SESSIONS
     """Sessions of which its ring had frames by its last status."""
     claimed: int = 0
     """Frames that exist by its word alone: behind a number, or in its ring."""
@@ -148,7 +146,7 @@ class NodeTracker:
     """Frames of it that came, or that the store had at the start."""
     lost: int = 0
     """Frames of it that were lost."""
-    waiting: deque[WaitingFrame] = field(default_factory=_no_frames)
+    waiting: list[WaitingFrame] = field(default_factory=list)
     waiting_bytes: int = 0
     rejections: dict[tuple[int, int], int] = field(default_factory=dict)
     """By session and number of the frame."""
@@ -198,8 +196,9 @@ class NodeTracker:
         if session == self.session:
             return
         if self.session is not None:
-            self.superseded.add(self.session)
-        self.superseded.discard(session)
+            self.superseded |= {self.session}
+        if session in self.superseded:
+            self.superseded -= {session}
         self.session, self.seq, self.slow_seq = session, -1, -1
 
     def layout_for(self, frame: Frame) -> NodeLayout | None:
@@ -227,6 +226,8 @@ class NodeTracker:
         placed = self.fleet_node = fleet.place(layout.inventory)
         self.rows = {
             table: np.arange(rows.start, rows.stop, dtype=np.intp)
+            if rows.stop > rows.start
+            else _NO_ROWS
             for table, rows in placed.rows.items()
         }
         self.show(fleet)
@@ -382,7 +383,7 @@ class FrameSequence:
             self._requests.append(NodeCommand(name, Command(kind=CommandKind.INVENTORY)))
 
     def _next_waiting(self, node: NodeTracker) -> WaitingFrame:
-        waiting = node.waiting.popleft()
+        waiting = node.waiting.pop(0)
         node.waiting_bytes -= waiting.size
         self.waiting_bytes -= waiting.size
         return waiting
@@ -462,7 +463,7 @@ class FrameSequence:
         ]
         for account in over_now:
             del node.accounts[account.session]
-            node.superseded.discard(account.session)
+            node.superseded -= {account.session}
             if account.run >= 0:
                 self._registry.end_run(node.name, account.session)
         self._stats.sessions_expired += len(over_now)
@@ -488,7 +489,7 @@ class FrameSequence:
     def _compare_ring(self, node: NodeTracker, status: CollectorStatus, now: float) -> None:
         """Note which frames a node's ring has, and which are lost. Raises `WireError`."""
         spans = _outlines(status.ring)
-        node.ring = frozenset(spans)
+        node.ring = frozenset(spans) or _NO_SESSIONS
         for span in spans.values():
             account = node.accounts.get(span.session)
             if account is None:

@@ -150,6 +150,11 @@ class TrackedJob:
         )
 
 
+def part_of(key: JobKey, tracked: TrackedJob) -> str:
+    """Return the name under which a fault of a job is reported: that of a node first."""
+    return f"{min(tracked.rows, default='')}/{key.scheduler} {key.id}"
+
+
 @dataclass(slots=True)
 class _NodeLists:
     """What is known of a node's newest list."""

@@ -1,7 +1,7 @@
 """Jobs of the cluster in a running aggregator: lists come in, allocations, use and summaries go out.
 
 Everything runs on the event loop but what the store does. A job is written when it changes, and while
-it runs once a minute, so that a kill -9 costs a minute of use at most; energy goes on by the counters.
+it runs every ten minutes; what it has used is saved once a minute (`running`); energy goes on by the counters.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import msgspec
 
 from aggregator.jobs.aliases import Names
 from aggregator.jobs.edges import EdgeCounters, EdgeWindow, Readings, grown
-from aggregator.jobs.ledger import JobLedger, TrackedJob
+from aggregator.jobs.ledger import JobLedger, TrackedJob, part_of
 from aggregator.jobs.months import counted_account, counted_by_month
 from aggregator.jobs.own_lists import OwnLists
+from aggregator.jobs.running import newest
 from aggregator.jobs.scheduled import Word, short
 from aggregator.jobs.slots import SOURCE as SLOTS
 from aggregator.jobs.slots import of_users
@@ -33,6 +34,7 @@ from aggregator.jobs.usage import (
     Holder,
     UsageMeter,
 )
+from aggregator.jobs.write_times import WriteTimes
 from aggregator.scheduler.listed import JobListing
 from api.jobs import AllocationRow, EnergyFrom, JobAccount, JobPhase, JobRow, JobSummary
 from telemetry.devices import Event
@@ -51,9 +53,7 @@ from telemetry.wire.jobs import (
 
 STEP_SECONDS = 5.0
 """Seconds between two samples of the fleet."""
-WRITE_SECONDS = 60.0
-"""Seconds between two writes of a job that runs."""
-LOOK_SECONDS = 30.0
+LOOK_SECONDS = 60.0
 """Seconds between two searches for jobs that need not stay in memory."""
 KEPT_SECONDS = ENDED_SECONDS + 300.0
 """Seconds for which a job that has ended stays in memory: its node lists it for `ENDED_SECONDS`."""
@@ -104,8 +104,8 @@ class JobService:
         self._not_alone: set[tuple[JobKey, str]] = set()
         """Jobs on GPUs that another one held or used at the same time."""
         self._faults: dict[JobKey, Counter[str]] = {}
-        self._last_write: dict[JobKey, float] = {}
-        """When each job was written last, monotonic seconds."""
+        self.writes = WriteTimes()
+        """When jobs are written."""
         self._asked_unlisted = 0
         """When the accounting was asked last about jobs that are not listed, ns since 1970."""
         self._looked = -math.inf
@@ -146,7 +146,7 @@ class JobService:
             for gpu in each.gpus:
                 self.meter.rename(each.old, each.new, each.node, gpu)
             if each.old not in self.ledger.jobs:
-                self._last_write.pop(each.old, None)
+                self.writes.forget(each.old)
                 faults = self._faults.pop(each.old, None)
                 if faults:  # which the named job may have, too
                     self._faults[each.new] = self._faults.get(each.new, Counter()) | faults
@@ -270,12 +270,17 @@ class JobService:
                     found[kind] += 1
                     self.ledger.changed.add(key)
 
-    def restore(self, stored: Iterable[StoredJob]) -> None:
-        """Begin with the jobs that last, and those whose energy is still to be counted."""
+    def restore(
+        self, stored: Iterable[StoredJob], saved: Mapping[JobKey, Sequence[GpuAccount]]
+    ) -> None:
+        """Begin with the jobs that last, and those whose energy is still to be counted; `saved`: what they had used
+        when that was saved last."""
         for each in stored:
-            self._restore_use(each)
+            key = each.record.job.key
+            accounts = newest(each.accounts, saved.get(key, ()))
+            self._restore_use(msgspec.structs.replace(each, accounts=accounts))
             self.ledger.restore([each.record])
-            self._last_write[each.record.job.key] = -math.inf
+            self.writes.restored(key)
 
     def absorb(self, stored: Iterable[StoredJob], asked: Iterable[JobKey]) -> None:
         """Add what the store has of jobs that are new in memory; `asked`: all that were asked for."""
@@ -316,7 +321,7 @@ class JobService:
         }
         self.aside.forget_idle(now)
         if len(self.aside):  # a job that is gone is never tried again
-            jobs = {_part(key, tracked) for key, tracked in self.ledger.jobs.items()}
+            jobs = {part_of(key, tracked) for key, tracked in self.ledger.jobs.items()}
             self.aside.keep(fleet.nodes.keys() | self.lists.keys() | jobs)
         changed, self.ledger.changed_gpus = self.ledger.changed_gpus, set()
         by_node: dict[str, set[str]] = {}
@@ -401,20 +406,16 @@ class JobService:
     # -- Out ---------------------------------------------------------------------------------------
 
     def due(self, now: float, wall_ns: int) -> list[StoredJob]:
-        """Return jobs that are to be written: those that have changed, and those that run and were not
-        written for a minute. Call `written` when they are."""
-        ledger, before = self.ledger, now - WRITE_SECONDS
-        keys = [key for key in ledger.changed if key in ledger.jobs and key not in ledger.fresh]
-        keys += [
-            key
-            for key, tracked in ledger.jobs.items()
-            if self._last_write.get(key, now) <= before
-            and key not in ledger.changed
-            and (tracked.open or self._last_write[key] < self._settled(tracked, now, wall_ns))
-        ]
+        """Return jobs that are to be written: those that have changed, and those of `writes`. Call `written` when they
+        are."""
+        ledger = self.ledger
+        keys = [key for key in ledger.changed if key not in ledger.fresh]
+        keys += [key for key in self.writes.due(now) if key not in ledger.changed]
         found: list[StoredJob] = []
         for key in keys:
-            part = _part(key, ledger.jobs[key])
+            if key not in ledger.jobs:
+                continue
+            part = part_of(key, ledger.jobs[key])
             stored = self.aside.run(part, now, partial(self.stored, key, wall_ns), None)
             if stored is not None:
                 found.append(stored)
@@ -422,20 +423,17 @@ class JobService:
                 break
         return found
 
-    def _settled(self, tracked: TrackedJob, now: float, wall_ns: int) -> float:
-        """Return when the last reading of a job that has ended was counted, monotonic seconds."""
-        return now - (wall_ns - (tracked.end or wall_ns)) / 1e9 + LAG_SECONDS + STEP_SECONDS
-
-    def written(self, jobs: Sequence[StoredJob], now: float) -> None:
+    def written(self, jobs: Sequence[StoredJob], now: float, wall_ns: int) -> None:
         """Note that jobs are stored."""
         for each in jobs:
             key = each.record.job.key
             tracked = self.ledger.jobs.get(key)
-            if tracked is not None:
-                self._last_write[key] = now
-                tracked.replaces.difference_update(each.replaces)
-                if tracked.record() == each.record:
-                    self.ledger.changed.discard(key)
+            if tracked is None:
+                continue
+            self.writes.written(key, tracked.end, now, wall_ns)
+            tracked.replaces.difference_update(each.replaces)
+            if tracked.record() == each.record:
+                self.ledger.changed.discard(key)
 
     def forget_ended(self, now: float, wall_ns: int) -> None:
         """Drop jobs from memory that ended a while ago and are stored; looks at all once in a while."""
@@ -450,13 +448,15 @@ class JobService:
             end = tracked.end
             if end is None or end >= before or key in self.ledger.changed:
                 continue
-            if key not in self._last_write or key in self.ledger.fresh:
+            if self.writes.waits(key) or key in self.ledger.fresh:
                 continue
             if key in open_there:  # for a node that knows nothing of its end
                 continue
             if any(self.edges.sought(row.gpu, self._times([row])) for row in tracked.allocations):
                 continue
-            self.aside.run(_part(key, tracked), now, partial(self._forget, key, tracked.gpus), None)
+            self.aside.run(
+                part_of(key, tracked), now, partial(self._forget, key, tracked.gpus), None
+            )
 
     def _forget(self, key: JobKey, gpus: Iterable[tuple[str, str]]) -> None:
         self.ledger.drop(key)
@@ -467,7 +467,7 @@ class JobService:
             self._moved.pop((key, gpu), None)
             self._not_alone.discard((key, gpu))
         self._faults.pop(key, None)
-        self._last_write.pop(key, None)
+        self.writes.forget(key)
 
     def stored(self, key: JobKey, wall_ns: int) -> StoredJob:
         """Return a job in memory as it is to be stored. Raises `KeyError`."""
@@ -613,11 +613,6 @@ def _report(ledger: JobLedger, word: Word | None, message: NodeJobs) -> None:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _part(key: JobKey, tracked: TrackedJob) -> str:
-    """Return the name under which a fault of a job is reported: that of a node first."""
-    return f"{min(tracked.rows, default='')}/{key.scheduler} {key.id}"
 
 
 def edge_times(rows: Iterable[AllocationRow]) -> set[int]:

@@ -16,16 +16,23 @@ GROWTH = 1.1
 _BEFORE = gc.get_threshold()
 
 
+def fill_heap() -> None:
+    """Collect no garbage until `keep_heap`: what a start loads and restores stays."""
+    gc.collect()
+    gc.disable()
+
+
 def keep_heap() -> None:
     """Keep what is in memory now from the collector, and let it run less often; `release_heap` undoes it."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(*THRESHOLDS)
 
 
 def release_heap() -> None:
     """Undo `keep_heap`, with the thresholds of before the first."""
     gc.unfreeze()
+    gc.enable()
     gc.set_threshold(*_BEFORE)
 
 

@@ -18,6 +18,7 @@ from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.jobs.usage import GpuAccount
 from aggregator.store.duck import DuckEngine, ReadConnection, texts
 from api.jobs import EnergyFrom, JobRow, JobSummary
+from telemetry.text.decoders import of_json
 from telemetry.wire.jobs import JobKey
 
 log = logging.getLogger(__name__)
@@ -117,6 +118,14 @@ def open_jobs(connection: ReadConnection) -> list[StoredJob]:
 def jobs_of(connection: ReadConnection, keys: Sequence[JobKey]) -> list[StoredJob]:
     """Return the jobs of some keys, as far as they are stored."""
     wanted = [key_text(key) for key in keys]
+    # A new job is not stored, and whoever asks for the bodies at once reads all that there are.
+    known = connection.rows(
+        "select key from (select key from jobs union all select key from past_jobs) where key in (select unnest(?))",
+        wanted,
+    )  # fmt: skip
+    if not known:
+        return []
+    wanted = sorted({key for (key,) in known})
     found = connection.rows(f"{_WHOLE} where key in (select unnest(?))", wanted)
     found += connection.rows(
         f"select row, record, body, accounts from {_MOVED} and key in (select unnest(?))", wanted
@@ -134,7 +143,7 @@ def find_jobs(connection: ReadConnection, query: JobQuery) -> list[JobRow]:
         query.until, query.since, query.id, query.id, query.owner, query.owner_text, query.uid, f'"{query.uid}"', query.user, query.user,
         query.account, query.account, query.running, query.running, query.node, _nodes([query.node]), query.limit,
     )  # fmt: skip
-    return [msgspec.json.decode(body, type=JobRow) for (body,) in found]
+    return [of_json(JobRow).decode(body) for (body,) in found]
 
 
 def ended_jobs(connection: ReadConnection, first: int, until: int) -> list[JobRow]:
@@ -142,7 +151,7 @@ def ended_jobs(connection: ReadConnection, first: int, until: int) -> list[JobRo
     found = connection.rows(
         f'select row from {_ROWS} where "end" >= ? and "end" < ? order by "end", key', first, until
     )
-    return [msgspec.json.decode(body, type=JobRow) for (body,) in found]
+    return [of_json(JobRow).decode(body) for (body,) in found]
 
 
 def ended_before(connection: ReadConnection, at: int) -> bool:
@@ -199,10 +208,10 @@ def _stored(rows: list[tuple[str, str, str, str]]) -> list[StoredJob]:
     for row, record, body, accounts in rows:
         try:
             job = StoredJob(
-                row=msgspec.json.decode(row, type=JobRow),
-                record=msgspec.json.decode(record, type=JobRecord),
-                summary=msgspec.json.decode(body, type=JobSummary),
-                accounts=msgspec.json.decode(accounts, type=list[GpuAccount]),
+                row=of_json(JobRow).decode(row),
+                record=of_json(JobRecord).decode(record),
+                summary=of_json(JobSummary).decode(body),
+                accounts=of_json(list[GpuAccount]).decode(accounts),
             )
         except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:  # `TypeError`: NULL
             log.warning("store: a job can't be read and is left out: %s", error)

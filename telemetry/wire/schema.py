@@ -15,7 +15,8 @@ import msgspec
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import Kind, Lane, Table
 
-_TABLES, _LANES = frozenset(Table), frozenset(Lane)
+_TABLES: dict[str, Table] = {table.value: table for table in Table}
+_LANES: dict[str, Lane] = {lane.value: lane for lane in Lane}
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -40,12 +41,12 @@ class Block(msgspec.Struct, frozen=True):
     @property
     def table(self) -> Table:
         """Return the table. Raises `ValueError` where this release has none such."""
-        return Table(self.table_name)
+        return _TABLES.get(self.table_name) or Table(self.table_name)
 
     @property
     def lane(self) -> Lane:
         """Return the lane. Raises `ValueError` where this release has none such."""
-        return Lane(self.lane_name)
+        return _LANES.get(self.lane_name) or Lane(self.lane_name)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aggregator.config import MIB, StoreConfig
-from aggregator.store.duck import ROW_GROUP, DuckEngine, settled
+from aggregator.store.duck import CACHED_BYTES, ROW_GROUP, DuckEngine, memory_bytes, settled
 from aggregator.store.folding import LONGEST, Folding
 from tests.aggregator.feed import Feed
 
@@ -118,3 +118,50 @@ def test_the_store_folds_a_log_that_stays_below_three_times_its_size(tmp_path: P
         longest = max(longest, log.stat().st_size)
     assert MIB < longest <= LONGEST * MIB
     assert not log.exists() or log.stat().st_size < MIB / 10
+
+
+def fill(engine: DuckEngine) -> int:
+    """Fold more blocks in than stay cached; return how many rows these are."""
+    engine.insert("t", {"a": np.random.default_rng(1).random(10 * MIB)})
+    assert engine.fold()
+    assert memory_bytes(engine) > 2 * CACHED_BYTES
+    return 10 * MIB
+
+
+def test_blocks_that_were_folded_in_are_evicted_while_nobody_reads(tmp_path: Path) -> None:
+    engine = DuckEngine(tmp_path / "t.duckdb", StoreConfig())
+    try:
+        engine.run("create table t(a double)")
+        assert not engine.evict(), "there is nothing"
+        rows = fill(engine)
+        with engine.reader() as reader:
+            assert not engine.evict()
+            assert reader.rows("select count(a) from t") == [(rows,)]
+        assert engine.evict()
+        assert memory_bytes(engine) <= CACHED_BYTES
+        assert engine.rows("select current_setting('memory_limit')") == [("512.0 MiB",)]
+        assert engine.rows("select count(a) from t") == [(rows,)]
+    finally:
+        engine.close()
+
+
+def test_what_is_in_use_is_not_evicted(tmp_path: Path) -> None:
+    engine = DuckEngine(tmp_path / "t.duckdb", StoreConfig())
+    try:
+        engine.run("create temporary table t(a double)")
+        rows = 10 * MIB
+        engine.insert("t", {"a": np.random.default_rng(1).random(rows)})
+        assert engine.evict()
+        assert engine.rows("select current_setting('memory_limit')") == [("512.0 MiB",)]
+        assert engine.rows("select count(a) from t") == [(rows,)]
+    finally:
+        engine.close()
+
+
+def test_upkeep_evicts(tmp_path: Path) -> None:
+    feed = Feed(tmp_path / "data", StoreConfig())
+    engine = feed.store._engine
+    engine.run("create table t(a double)")
+    fill(engine)
+    feed.store.maintain(feed.wall)
+    assert memory_bytes(engine) <= CACHED_BYTES

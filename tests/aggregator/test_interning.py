@@ -10,11 +10,21 @@ from aggregator.http.metrics import self_families
 from aggregator.ingest.router import Interner
 from aggregator.stats import add_lags
 from api.stats import LAG_BOUNDS, LagHistogram, Stats
+from collector.simulated import scenario
+from collector.simulated.cluster import cluster as simulated_cluster
+from collector.simulated.inventory import inventory as simulated_inventory
 from telemetry.devices import Gpu
 from telemetry.wire import inventory as messages
 from telemetry.wire.exposition import render
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import SCHEMA
+
+FLEET = simulated_cluster(scenario("two-dgx-h100"))
+
+
+def again(inventory: Inventory) -> Inventory:
+    """Return an inventory as it comes from the bus: all parts its own."""
+    return messages.decode(messages.encode(inventory), Inventory)
 
 
 def decoded(node: str, gap: str) -> Inventory:
@@ -36,6 +46,25 @@ def test_equal_parts_are_one_object_and_nothing_is_changed() -> None:
     assert first.gpus[0].capabilities is second.gpus[1].capabilities
     assert first.gpus[0].capabilities is not third.gpus[0].capabilities
     assert msgspec.json.encode(third) == msgspec.json.encode(sent[2])
+
+
+def test_texts_that_devices_have_in_common_are_one_object() -> None:
+    """Inventories stay equal to what was sent."""
+    sent = [simulated_inventory(FLEET, FLEET.node(name)) for name in FLEET.scenario.nodes]
+    shared = Interner()
+    first, second = (shared.inventory(again(each)) for each in sent)
+    assert [first, second] == sent
+    pairs = [*zip(first.gpus, second.gpus, strict=True), *zip(first.ports, second.ports, strict=True),
+             *zip(first.links, second.links, strict=True), (first, second)]  # fmt: skip
+    apart = {
+        name
+        for one, other in pairs
+        for name, text in msgspec.structs.asdict(one).items()
+        if isinstance(text, str) and text and text == getattr(other, name) and text is not getattr(other, name)
+    }  # fmt: skip
+    assert not apart
+    facts = first.host.keys() & second.host.keys()
+    assert all(first.host[name] is second.host[name] for name in facts if first.host[name] == second.host[name])  # fmt: skip
 
 
 def test_lags_fall_into_their_buckets() -> None:

@@ -166,7 +166,7 @@ def test_what_was_counted_and_stored_of_an_alias_is_its_job_s(tmp_path: Path) ->
     site.jobs.absorb((), [BARE])
     due = site.jobs.due(site.now, site.wall)
     store.write_jobs(due)
-    site.jobs.written(due, site.now)
+    site.jobs.written(due, site.now, site.wall)
     assert [row.cluster for row in store.find_jobs(JobQuery(id="7"))] == [""]
     process = GpuProcess(gpu=site.uuid(0), pid=42, started=begin, job=BARE)
     both = site.held(RUN, 0, begin), site.held(BARE, 0, begin, kind=AllocationKind.USED)
@@ -186,7 +186,7 @@ def test_what_was_counted_and_stored_of_an_alias_is_its_job_s(tmp_path: Path) ->
     site.jobs.absorb((), [RUN])
     due = site.jobs.due(site.now, site.wall)
     store.write_jobs(due)
-    site.jobs.written(due, site.now)
+    site.jobs.written(due, site.now, site.wall)
     assert [(row.cluster, row.phase) for row in store.find_jobs(JobQuery(id="7"))] == [("loop", JobPhase.RUNNING)]  # fmt: skip
     assert site.jobs.stored(RUN, site.wall).replaces == []
     store.close()

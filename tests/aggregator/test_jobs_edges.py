@@ -14,7 +14,10 @@ from aggregator.config import StoreConfig
 from aggregator.jobs.edges import (
     AT_ONCE,
     COUNTER,
+    MANY,
     MOST_TRIES,
+    SETTLED_SECONDS,
+    TOGETHER_SECONDS,
     EdgeCounters,
     JobEdge,
     grown,
@@ -199,7 +202,7 @@ def test_the_last_search_comes_before_a_job_is_forgotten_and_is_stored(all_lost:
         site.answered()
         due = site.jobs.due(site.now, site.wall)
         stored = due[0].summary.energy_from if due else stored
-        site.jobs.written(due, site.now)
+        site.jobs.written(due, site.now, site.wall)
         site.jobs.absorb([], [KEYS[1]])
         site.jobs.forget_ended(site.now, site.wall)
         assert site.wall - end < 3600 * SECOND
@@ -209,7 +212,7 @@ def test_the_last_search_comes_before_a_job_is_forgotten_and_is_stored(all_lost:
 def kept(site: Recorded) -> None:
     """Write the jobs that are due, and forget those that need not stay, as the aggregator does."""
     site.jobs.absorb([], set(site.jobs.ledger.fresh))
-    site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
+    site.jobs.written(site.jobs.due(site.now, site.wall), site.now, site.wall)
     site.jobs.forget_ended(site.now, site.wall)
 
 
@@ -405,7 +408,7 @@ def test_an_overlap_that_is_learnt_after_a_job_was_counted_gives_back_what_was_m
     sampled, before = site.summary(1).energy_joules or 0.0, site.unheld()
     site.answered()
     site.jobs.absorb([], KEYS)
-    site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
+    site.jobs.written(site.jobs.due(site.now, site.wall), site.now, site.wall)
     assert site.summary(1).energy_from is EnergyFrom.COUNTERS
     assert site.unheld() != pytest.approx(before, abs=1.0)
     site.send("n0", first, site.held(KEYS[2], 0, begin + SECOND, begin + 2 * SECOND))
@@ -480,7 +483,7 @@ def test_a_month_that_began_while_no_aggregator_ran_has_its_part_of_a_job(stored
     found = [140_000.0, 60_000.0] if stored else [100_000.0, 100_000.0]
     assert in_months(site, 1) == pytest.approx(found, rel=0.01)
     again = by_months(site.edge)
-    again.restore([site.jobs.stored(KEYS[1], site.wall)])
+    again.restore([site.jobs.stored(KEYS[1], site.wall)], {})
     site.jobs = again
     site.run(40)
     assert in_months(site, 1) == pytest.approx(found, rel=0.01)
@@ -572,7 +575,7 @@ def test_what_was_counted_outlives_the_aggregator() -> None:
     site.answered()
     stored = site.jobs.stored(KEYS[1], site.wall)
     second = Recorded()
-    second.jobs.restore([stored])
+    second.jobs.restore([stored], {})
     again = second.jobs.stored(KEYS[1], site.wall).summary
     assert again.energy_joules == pytest.approx(truth, rel=0.02)
     assert (again.energy_from, again.energy_coverage) == (EnergyFrom.COUNTERS, 1.0)
@@ -587,7 +590,7 @@ def test_a_restart_goes_on_with_a_job_that_ended_and_was_not_counted(tmp_path: P
     store = EmbeddedStore(StoreConfig(), tmp_path)
     store.write_jobs(site.jobs.due(site.now, site.wall))
     site.jobs = JobService()
-    site.jobs.restore(store.open_jobs())
+    site.jobs.restore(store.open_jobs(), {})
     site.run(40, 0.1)
     site.answered()
     store.write_jobs(site.jobs.due(site.now, site.wall))
@@ -656,6 +659,19 @@ def test_the_edges_of_a_job_on_all_gpus_are_counted_some_at_a_time() -> None:
     read = {(edge.node, edge.gpu): (times(99, 101), np.array([1.0, 3.0])) for edge in window.edges}
     found = [counters.note(part, read) for part in window.parts()]
     assert set().union(*found) == set(window.edges)
+
+
+@pytest.mark.parametrize(("gpus", "queries"), [(MANY, [1, 1, 1, 0]), (MANY + 1, [0, 0, 0, 1])])
+def test_edges_of_many_gpus_wait_for_each_other(gpus: int, queries: list[int]) -> None:
+    counters, first = EdgeCounters(), 100 * SECOND
+    for number in range(gpus):
+        counters.want("n0", f"GPU-{number}", {first + number % 3 * 5 * SECOND})
+    settled = first + int(SETTLED_SECONDS * SECOND)
+    found = [
+        counters.due(settled + second * SECOND) for second in (0, 5, 10, int(TOGETHER_SECONDS))
+    ]
+    assert [len(windows) for windows in found] == queries
+    assert sum(len(window.edges) for windows in found for window in windows) == gpus
 
 
 def test_a_job_that_rests_and_goes_on_moves_what_it_used_once() -> None:

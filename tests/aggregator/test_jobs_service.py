@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from aggregator.jobs import running as saved
 from aggregator.jobs.edges import COUNTER
 from api.jobs import EnergyFrom, JobSummary
 from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs, Precision
@@ -73,6 +74,33 @@ async def test_a_job_outlives_a_dead_aggregator_and_ends_as_its_hook_said(
                 (START, START + 60 * SECOND, False)
             ]
             assert stored.row.end == START + 60 * SECOND
+
+
+async def test_what_a_job_has_used_is_saved_while_nothing_of_it_is_written(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator.service.STEP_SECONDS", 0.1)
+    monkeypatch.setattr("aggregator.service.USE_SECONDS", 0.5)
+
+    def held(folder: str) -> float:
+        return sum(each.held for each in saved.load(tmp_path / folder).get(KEY, ()))
+
+    async with ScriptedNode(mosquitto.config, "a") as node:
+        async with running(config(mosquitto.config, tmp_path / "first")) as aggregator:
+            monkeypatch.setattr(aggregator.jobs.meter, "_lag", 0.5)
+            await until(lambda: "a" in aggregator.fleet.nodes)  # it has subscribed
+            await node.publish(Topic.JOBS, jobs(1), retain=True)
+
+            async def ahead_of_its_row() -> bool:
+                await node.tick()
+                rows = await aggregator.store.jobs_of([KEY])
+                return bool(rows) and sum(each.held for each in rows[0].accounts) < held("first")
+
+            await until(ahead_of_its_row, every=0.2)
+            await aggregator.store.run(left_by_a_kill, tmp_path / "first", tmp_path / "second")
+        used = held("second")
+        async with running(config(mosquitto.config, tmp_path / "second")) as aggregator:
+            assert aggregator.jobs.meter.account(KEY, "a", "GPU-a-0").held >= used > 0
 
 
 async def test_a_job_of_four_seconds_has_the_energy_of_its_counter_through_a_hole_that_is_filled_later(

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from aggregator.config import StoreConfig
+from aggregator.jobs import running
 from aggregator.jobs.edges import MOST_TRIES
 from aggregator.jobs.service import LOOK_SECONDS, JobService
 from aggregator.jobs.stored import JobQuery
 from aggregator.jobs.summary import quantile
 from aggregator.jobs.unheld import row_of
-from aggregator.jobs.usage import NO_MONTH, CountedMonth, wall_parts
+from aggregator.jobs.usage import NO_MONTH, CountedMonth, GpuAccount, wall_parts
+from aggregator.jobs.write_times import MANY, WriteTimes
 from aggregator.store.embedded import EmbeddedStore
 from api.jobs import JobPhase
 from telemetry.devices import Event
@@ -172,6 +174,31 @@ def test_a_job_has_the_energy_between_its_begin_and_end() -> None:
     assert summary.sm_occupancy_ratio is None  # nothing read it
 
 
+def test_a_job_whose_sums_fail_leaves_the_use_of_others_to_be_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A failing job is reported as a part of its node, and saved again once it works."""
+    site = Site()
+    site.send("n0", site.held(KEYS[1], 0, site.wall), site.held(KEYS[2], 1, site.wall))
+    site.run(30)
+    jobs, count = site.jobs, site.jobs.meter.account
+
+    def failing(job: JobKey, node: str, gpu: str) -> GpuAccount:
+        if job == KEYS[1]:
+            raise ZeroDivisionError
+        return count(job, node, gpu)
+
+    def saved(now: float) -> list[JobKey]:
+        return [one.job for one in running.of_jobs(jobs.ledger, jobs.meter, jobs.aside, now)]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs.meter, "account", failing)
+        assert saved(site.now) == [KEYS[2]]
+        assert [fault.part for fault in jobs.aside.faults()] == ["node/n0/slurm 1/jobs"]
+    assert saved(site.now + 60) == KEYS[1:3]
+    assert not [*jobs.aside.faults()]
+
+
 def test_a_gpu_below_five_percent_is_idle_time_of_whoever_holds_it() -> None:
     """With its part of the cost; without a reading there is no such time."""
     site = Site(price=0.36)
@@ -250,7 +277,7 @@ def test_energy_goes_on_over_a_pause_of_the_aggregator_by_the_counter() -> None:
     site.run(120)
     stored = site.jobs.stored(KEYS[1], site.wall)
     site.jobs = JobService()
-    site.jobs.restore([stored])
+    site.jobs.restore([stored], {})
     site.now += 600
     site.joules += 600 * site.watts
     site.run(120)
@@ -503,16 +530,23 @@ def test_jobs_that_ended_leave_memory_once_they_are_stored() -> None:
     site.jobs.forget_ended(site.now, site.wall)
     assert KEYS[1] in site.jobs.ledger.jobs  # it is not stored
     site.jobs.absorb([], [KEYS[1]])
-    site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
+    site.jobs.written(site.jobs.due(site.now, site.wall), site.now, site.wall)
     site.jobs.forget_ended(site.now + LOOK_SECONDS, site.wall)
     assert KEYS[1] in site.jobs.ledger.jobs, "its energy is not counted"
     for search in range(MOST_TRIES):
         for window in site.jobs.edges_due(site.wall + search * 3600 * SECOND):
             site.jobs.note_edges(window, {})
-    site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
+    site.jobs.written(site.jobs.due(site.now, site.wall), site.now, site.wall)
     site.jobs.forget_ended(site.now + 2 * LOOK_SECONDS, site.wall)
     assert not site.jobs.ledger.jobs
     assert site.jobs.meter.holders(site.uuid(0)) == ()
+
+
+def test_changes_of_many_jobs_are_written_together() -> None:
+    few, many = WriteTimes(), WriteTimes()
+    assert [few.begin(MANY, now) for now in (100, 105, 110)] == [True] * 3
+    found = [many.begin(MANY + 1, now) for now in (100, 105, 155, 160, 165)]
+    assert found == [True, False, False, True, False]
 
 
 def test_a_fault_of_a_job_ends_with_the_job() -> None:

@@ -18,7 +18,7 @@ from aggregator.load.controller import (
     LoadController,
     ShedStep,
 )
-from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
+from aggregator.load.heap import HeapFreezer, fill_heap, keep_heap, release_heap
 from aggregator.load.meter import (
     HIGH_WATER,
     LOW_WATER,
@@ -404,6 +404,18 @@ def test_a_full_collection_is_rare_while_an_aggregator_runs() -> None:
     finally:
         release_heap()
     assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
+
+
+@pytest.mark.usefixtures("thawed_heap")
+def test_nothing_is_collected_while_an_aggregator_starts() -> None:
+    """Also where the start fails, which `release_heap` follows."""
+    fill_heap()
+    assert not gc.isenabled()
+    keep_heap()
+    assert gc.isenabled()
+    fill_heap()
+    release_heap()
+    assert gc.isenabled()
 
 
 def test_an_aggregator_that_ends_among_tests_leaves_them_out_of_collections() -> None:

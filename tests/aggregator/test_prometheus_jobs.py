@@ -158,7 +158,7 @@ def test_the_series_of_a_month_of_jobs_are_one_a_hold_and_those_there_at_once_on
         for window in site.jobs.edges_due(site.wall):
             site.jobs.note_edges(window, {})
         due = site.jobs.due(site.now, site.wall)
-        site.jobs.written(due, site.now)
+        site.jobs.written(due, site.now, site.wall)
         written += len(due)
         site.jobs.forget_ended(site.now, site.wall)
         most_jobs = max(most_jobs, len(site.jobs.ledger.jobs))

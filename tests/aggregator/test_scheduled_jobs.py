@@ -408,7 +408,7 @@ def test_a_job_whose_epilog_did_not_run_ends_when_the_scheduler_says() -> None:
     assert ended_by(scene) == {(60, SLURM.source)}
     jobs = scene.jobs
     jobs.absorb([], [KEY])
-    jobs.written(jobs.due(600, at(600)), 600)
+    jobs.written(jobs.due(600, at(600)), 600, at(600))
     jobs.forget_ended(6000, at(6000))
     assert ended_by(scene) == {(60, SLURM.source)}, (
         "it would begin anew with the next list of its node"

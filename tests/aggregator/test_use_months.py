@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 from aggregator.electrical.service import ElectricalService
+from aggregator.jobs import running
 from aggregator.jobs.months import is_split, month_account
 from aggregator.jobs.service import JobService
 from aggregator.jobs.usage import SUMS, CountedMonth, GpuAccount
+from aggregator.service import USE_SECONDS
 from aggregator.store.executor import StoreExecutor
 from api.decoding import decode
 from api.use import UseReply
@@ -48,9 +50,11 @@ class Hour:
     """Four nodes with four GPUs each and 200 jobs on them, driven by hand."""
 
     feed: Feed
+    folder: Path
     jobs: JobService = field(default_factory=JobService)
     held: dict[str, dict[int, tuple[JobKey, int]]] = field(default_factory=dict)
     version: int = 0
+    saved_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.scene = scenario("fleet", nodes=4, gpus=4, seed=7, faults="", start_tick=BEGIN)
@@ -114,8 +118,14 @@ class Hour:
         self.jobs.absorb(self.feed.store.jobs_of(asked), asked)
         due = self.jobs.due(now, wall)
         self.feed.store.write_jobs(due)
-        self.jobs.written(due, now)
+        self.jobs.written(due, now, wall)
         self.jobs.forget_ended(now, wall)
+        if now >= self.saved_at + USE_SECONDS:
+            self.saved_at = now
+            running.save(
+                self.folder,
+                running.of_jobs(self.jobs.ledger, self.jobs.meter, self.jobs.aside, 0.0),
+            )
 
     def joules(self) -> np.ndarray:
         """The counters of all GPUs."""
@@ -125,7 +135,7 @@ class Hour:
         """Go on with what is stored alone, as after kill -9."""
         unheld = self.jobs.meter.unheld
         self.jobs = JobService()
-        self.jobs.restore(self.feed.store.open_jobs())
+        self.jobs.restore(self.feed.store.open_jobs(), running.load(self.folder))
         self.jobs.meter.unheld = unheld
         for node in self.sources:
             self.send(node)
@@ -135,7 +145,7 @@ class Hour:
 async def test_jobs_and_nobody_are_the_energy_of_each_month_and_a_job_over_its_edge_is_split(
     tmp_path: Path, restart: int | None
 ) -> None:
-    hour = Hour(Feed(tmp_path))
+    hour = Hour(Feed(tmp_path), tmp_path)
     feed = hour.feed
     first = next(iter(hour.sources))
     own: dict[int, np.ndarray] = {}

@@ -25,6 +25,7 @@ from bench import (
     overload,
     paging,
     processes,
+    restart,
     store,
     stragglers,
     web,
@@ -120,6 +121,16 @@ def test_a_process_has_cores_of_its_own_while_the_others_have_the_rest() -> None
         other.communicate(b"\n")
     with pytest.raises(FileNotFoundError), own_cores(one.pid, 1, []):
         pytest.fail("it has ended")
+
+
+@needs_broker
+def test_a_restart_serves_all_nodes_that_were_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restart, "SETTLE_SECONDS", 0.0)
+    found = restart.measure(16, 1)
+    assert (found["nodes"], found["gpus"]) == (2, 16)
+    assert 0 < found["answers_seconds"] <= found["serves_seconds"] <= found["worst_seconds"]
+    assert found["heard_seconds"] > 0
+    assert found["cpu_seconds"] > 0
 
 
 @needs_broker

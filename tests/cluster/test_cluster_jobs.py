@@ -402,7 +402,7 @@ def test_what_another_member_counted_is_not_counted_again_when_the_node_comes_ba
     assert (before.summary.energy_joules or 0) > 30_000
     if restarted:
         site.jobs = JobService(shares=True)
-        site.jobs.restore([before])
+        site.jobs.restore([before], {})
     site.now += 1000.0
     site.joules += 400.0 * 1000.0
     site.fleet.place(inventory("n1", gpus=2, links=0))

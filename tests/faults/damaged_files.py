@@ -87,6 +87,7 @@ KINDS = (
     DamagedKind("electrical.json", newer=_newer_json),
     DamagedKind("months/*.json", newer=_newer_json),
     DamagedKind("circuits/*.tape", quiet=".*", stays=True, why="It is read when somebody asks, and ends where it is damaged."),
+    DamagedKind("running.json", newer=_newer_json),
     DamagedKind("unheld.json", newer=_newer_json),
     DamagedKind("nodes.json", newer=_newer_json),
     DamagedKind("drift.json", newer=_newer_json),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.devices import Gpu, Link
-from telemetry.fleet import Fleet, gaps_of
+from telemetry.fleet import Fleet, Matrix, gaps_of
 from telemetry.gap import Gap
 from telemetry.metric import Table
 from telemetry.wire.inventory import Inventory
@@ -160,3 +160,28 @@ def test_readings_stay_where_they_are_while_a_fleet_grows(sizes: list[int]) -> N
     expected = [float(number) for number, size in enumerate(sizes) for _ in range(size)]
     assert fleet.column("gpu_power_watts", 100.0).tolist() == expected
     assert fleet.column("gpu_energy_joules_total", 100.0).tolist() == expected
+
+
+def test_nodes_for_which_there_is_room_are_placed_without_a_copy() -> None:
+    """As those that a restart restores, beside one that is there."""
+    fleet, coming = Fleet(), [inventory(f"n{number}", 8, 16) for number in range(50)]
+    fleet.place(inventory("first", 8))
+    fleet.reserve(coming)
+    before = [matrix.gauges for matrix in fleet.matrices]
+    for each in coming:
+        fleet.place(each)
+    assert all(matrix.gauges is its for matrix, its in zip(fleet.matrices, before, strict=True))
+    assert fleet.size(Table.GPU) == 51 * 8 <= len(fleet.matrices[GPU_FAST].seen)
+
+
+def test_a_fleet_that_grows_is_copied_a_few_times_and_has_little_room_to_spare() -> None:
+    matrix = Matrix.of(SCHEMA.blocks[GPU_FAST])
+    copied, before = 0, len(matrix.seen)
+    for rows in range(8, 20_000, 8):
+        matrix.grow(rows)
+        if len(matrix.seen) != before:
+            copied, before = copied + before, len(matrix.seen)
+            assert before % 32 == 16, "an odd number of lines of a cache lies between two columns"
+        assert rows <= before
+    assert copied <= 9 * rows
+    assert before <= 1.125 * rows + 64
