@@ -61,8 +61,11 @@ PLACES = {
 
 def listens(path: Path) -> set[str]:
     """Return the names in a file by which something listens: what it calls, imports and derives from."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    found: set[str] = set()
+    source = path.read_text("utf-8")
+    if not any(name in source for name in NAMES | METHODS):
+        return found
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             found |= {each.name for each in node.names} & NAMES
         elif isinstance(node, ast.Call | ast.ClassDef):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.packages import PACKAGES
+from tests.kit.statements import statements
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = tomllib.loads((ROOT / "docs" / "glossary.toml").read_text(encoding="utf-8"))
@@ -56,7 +57,7 @@ def words(name: str) -> set[str]:
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the docstrings of a file: of modules, classes, functions, fields and constants."""
-    for node in ast.walk(tree):
+    for node in (tree, *statements(tree)):
         body = getattr(node, "body", None)
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -91,9 +92,11 @@ def test_no_class_name_stands_for_two_things() -> None:
     places = defaultdict(list)
     for folder in (*PACKAGES, "bench", "deploy", "docs", "grafana"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = str(path.relative_to(ROOT))
+            tree = trees().get(name) or ast.parse(path.read_text(encoding="utf-8"))
+            for node in statements(tree):
                 if isinstance(node, ast.ClassDef):
-                    places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                    places[node.name].append(f"{name}:{node.lineno}")
     twice = {name: found for name, found in places.items() if len(found) > 1}
     assert not twice, "\n".join(f"{name}: {', '.join(found)}" for name, found in twice.items())
 
@@ -104,7 +107,7 @@ def test_a_vague_verb_names_few_methods(verb: str) -> None:
     found = [
         f"{path}:{node.lineno}: {node.name}.{verb}"
         for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.ClassDef)
         for each in node.body
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == verb

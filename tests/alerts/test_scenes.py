@@ -152,7 +152,7 @@ async def test_a_fault_is_told_once_in_time_and_its_end_too(tmp_path: Path, case
     every = 1 if case.within <= 100 else 5
     await scene.play(BEGINS - CALM + case.within + every, every)
     await scene.play(case.lasts, every=10)
-    await scene.play(case.ends, every=15)
+    await scene.play(case.ends, every=30)
     [notice] = [one for one in scene.notices if one.action is Action.TRIGGER]
     assert notice.incident.severity is case.severity
     assert notice.incident.title.startswith(case.title)

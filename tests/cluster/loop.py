@@ -35,7 +35,8 @@ from tests.faults.wrong_clock import WrongClock
 from tests.kit.waiting import FACTOR, end_of_patience
 from tests.nats_servers import NatsCluster
 
-DEAD_AFTER = 6.0
+DEAD_AFTER = 6.0 * FACTOR
+"""On a slow machine an election, and the way back to another server, take as much longer."""
 INTERVAL = 0.5
 PATIENCE = 240.0
 SINGLE = "single"

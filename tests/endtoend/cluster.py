@@ -20,6 +20,7 @@ from typing import Any
 
 from collector.simulated import Scenario, scenario
 from tests.brokers import Broker, free_port
+from tests.kit.waiting import FACTOR
 
 INTERVAL = 0.2
 NODES = ("dgx-01", "dgx-02")
@@ -122,7 +123,7 @@ class Cluster:
     def get(self, path: str) -> Any:
         """Ask the aggregator; None while it does not serve."""
         try:
-            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5 * FACTOR) as answer:
                 body = answer.read()
         except urllib.error.HTTPError:
             return None

@@ -176,7 +176,9 @@ def _running(folder: Path, otlp: Otlp) -> Iterator[Asked]:
     running = Stack(folder, ports, "1s", FAULTS, {"kilowatch.toml": text})
     try:
         running.start()
-        yield Asked(running.url, otlp)
+        asked = Asked(running.url, otlp)
+        wait_until(lambda: len(asked.prometheus('up{job="kilowatch"} == 1')) == 2, "both nodes")
+        yield asked
         running.check()
     except BaseException:
         for log in folder.glob("*.log"):
@@ -222,6 +224,8 @@ def test_every_query_of_the_boards_returns_series_on_a_real_prometheus(stack: As
 def test_every_query_of_the_boards_returns_series_on_a_real_influxdb(stack: Asked) -> None:
     asked = list(influx_queries())
     assert len(asked) > 60
+    stored = "kilowatch_aggregator_frames_stored_total > 0"
+    wait_until(lambda: stack.prometheus(stored), "a frame in InfluxDB")  # its database too
     all_return(asked, stack.influx)
 
 

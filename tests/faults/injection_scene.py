@@ -83,10 +83,11 @@ NOW_AND_THEN = (
     "aggregator.electrical.site_months.STEP",
     "aggregator.ingest.router.SWEEP_EVERY",
     "aggregator.jobs.service.KEPT_SECONDS",
-    "aggregator.jobs.service.WRITE_SECONDS",
+    "aggregator.jobs.write_times.WRITE_SECONDS",
     "aggregator.mqtt.power_topics.AGAIN_SECONDS",
     "aggregator.service.STEP_SECONDS",
     "aggregator.service.UPKEEP_SECONDS",
+    "aggregator.service.USE_SECONDS",
     "alerts.incidents.clock.STORE_EVERY",
 )
 """Periods of what happens every few seconds or minutes: here every two seconds, so that it happens while a

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from os import environ
 from typing import TypeVar
 
+from tests.kit.waiting import FACTOR
+
 Scenario = TypeVar("Scenario", bound=Callable[..., object])
 Observe = Callable[[str], None]
 """Takes what was observed, one sentence."""
@@ -34,7 +36,7 @@ FLEET = int(environ.get("KILOWATCH_FAULT_FLEET", "8"))
 """Seconds for which a fleet of real size reports, and the aggregator's memory is watched."""
 FLEET_GPUS = int(environ.get("KILOWATCH_FAULT_FLEET_GPUS", "80"))
 """GPUs of that fleet."""
-SLACK = float(environ.get("KILOWATCH_FAULT_SLACK", "4"))
+SLACK = float(environ.get("KILOWATCH_FAULT_SLACK", "4")) * FACTOR
 """How many times longer than on an idle machine something may take: in CI others want its cores
 too, the long form has the machine for itself."""
 SERVING = 5.0

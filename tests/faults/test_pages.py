@@ -31,7 +31,7 @@ from tests.faults.scripted import suspected, with_rules
 from tests.kit.waiting import until
 
 RACK, OTHERS = 72, 8
-INTERVAL = 0.5
+INTERVAL = 1.0
 SITE = """
 region = "EU"
 [circuits.rack-7]

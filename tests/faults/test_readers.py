@@ -42,13 +42,13 @@ def test_slow_readers(plant: Plant, observe: Observe) -> None:
     memory = _memory(plant)
     with _readers(host, int(port), [pages, upgrade] * SLOW_READERS) as readers:
         before = plant.stored()
-        began = time.monotonic()
+        began, ends = time.monotonic(), end_of_patience()
         slowest = 0.0
         while plant.stored() < before + 40:
             asked = time.monotonic()
             assert plant.get("/api/v1/nodes") is not None
             slowest = max(slowest, time.monotonic() - asked)
-            assert time.monotonic() - began < 60
+            assert time.monotonic() < ends
             for reader in readers:
                 with contextlib.suppress(OSError):
                     reader.recv(1)

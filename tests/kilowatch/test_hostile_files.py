@@ -258,8 +258,8 @@ DAY = 86_400 * 10**9
 
 @pytest.mark.parametrize(
     "times",
-    [[0, 4_102_444_799 * 10**9], [DAY * n for n in range(12)]],
-    ids=["1970 and 2099", "a message a day"],
+    [[0, 4_102_444_799 * 10**9], [4 * DAY * n for n in range(4)]],
+    ids=["1970 and 2099", "a message in four days"],
 )
 def test_a_recording_with_little_in_it_is_replayed_in_little_time(
     tmp_path: Path, times: list[int]

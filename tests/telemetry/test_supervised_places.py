@@ -73,8 +73,11 @@ PLACES = {
 
 def starters(path: Path) -> set[str]:
     """The names of all calls in a file that start a task, a thread or a process."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    found: set[str] = set()
+    source = path.read_text("utf-8")
+    if not any(name in source for name in STARTERS):
+        return found
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             function = node.func
             name = (
