@@ -139,12 +139,14 @@ class Asked:
         token = local_token.find(url)
 
         def sent() -> list[str]:
-            """Return the keys of incidents of rules that have notified somebody."""
-            told = set(
-                re.findall(r'alerts_sent_total{[^}]*rule="([^"]+)"[^}]*} [1-9]', self.page())
-            )
-            found = ask(f"{url}/api/v1/incidents")["incidents"]
-            return [one["key"] for one in found if {each["rule"] for each in one["alerts"]} & told]
+            """Return the keys of incidents that somebody was notified of."""
+            keys = [one["key"] for one in ask(f"{url}/api/v1/incidents")["incidents"]]
+            return [
+                key
+                for key in keys
+                for event in ask(f"{url}/api/v1/incidents/{key}/timeline")["events"]
+                if event["what"] == "told"
+            ]
 
         wait_until(sent, "an incident that was sent", seconds=90)
         key = sent()[0]
