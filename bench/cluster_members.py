@@ -1,7 +1,7 @@
 """Values that members of a cluster store for their CPU, the time of a take-over and of a page, and the memory of
 connections to NATS.
 
-    python -m bench.cluster_members storing --members 3 [--nodes 300] [--seconds 30] [--quota 0.25]
+    python -m bench.cluster_members storing --members 3 [--nodes 150] [--seconds 30] [--quota 0.25]
     python -m bench.cluster_members takeover [--dead-after 3] [--kills 8] [--seconds 80]
     python -m bench.cluster_members pages [--times 8] [--gpus 2000]
     python -m bench.cluster_members connections [--count 2000]
@@ -41,10 +41,12 @@ from aggregator.cluster.holder import Marks
 from aggregator.cluster.member import ClusterMember
 from aggregator.cluster.nats import NatsCoordination
 from aggregator.impairments import Impairments
+from aggregator.ingest.newcomers import PLACED_SHARE
 from aggregator.settings.members import MembersConfig
 from bench import wire
 from bench.cluster import cpu_seconds
 from bench.report import show
+from bench.testbed import INVENTORY_BYTES
 from telemetry.wire.topics import Topic, topic
 from tests.cluster import faults
 from tests.cluster.hall import Hall, hall_in
@@ -89,7 +91,9 @@ def held_to(processes: Mapping[str, int], quota: float) -> Iterator[bool]:
 def of_storing(members: int, nodes: int, seconds: int, quota: float) -> dict[str, Any]:
     """Return the values that members store for a second of their CPU."""
     with tempfile.TemporaryDirectory() as folder:
-        loop = Loop(Path(folder), nodes=0, names="abcdefgh"[:members])
+        known = nodes * members * INVENTORY_BYTES * PLACED_SHARE
+        budgets = f"budgets.newcomer_bytes = {known}\n"  # all nodes come before their first frame
+        loop = Loop(Path(folder), nodes=0, names="abcdefgh"[:members], more=budgets)
         generator = None
         try:
             loop.nats.start()
@@ -316,7 +320,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster_members", description=__doc__)
     parser.add_argument("what", choices=("storing", "takeover", "pages", "connections"))
     parser.add_argument("--members", type=int, default=3)
-    parser.add_argument("--nodes", type=int, default=300)
+    parser.add_argument("--nodes", type=int, default=150)
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--quota", type=float, default=0.25)
     parser.add_argument("--dead-after", type=float, default=3.0)

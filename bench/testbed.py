@@ -34,7 +34,7 @@ NEVER_SEAL = 10_000_000
 """Seconds, more than any run has: its frames stay in one file, where they are counted."""
 FLEET = 30_000
 """Nodes that may introduce themselves before their first frame: all of a bench's do."""
-INVENTORY_BYTES = 32 * 1024
+INVENTORY_BYTES = 64 * 1024
 """More than the inventory of eight GPUs with eighteen links each has."""
 _SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$")
 
