@@ -495,7 +495,6 @@ ALLOWED: dict[str, dict[str, int]] = {
     "speed_limits": {
         "aggregator/test_service.py": 1, "collector/jobs/test_ray.py": 1, "collector/test_amd_faults.py": 1,
         "collector/test_nvml_faults.py": 2, "collector/test_publisher.py": 2, "endtoend/test_counters.py": 1,
-        "faults/test_readers.py": 2,
     },
     "slept_then_asserted": {
         "cluster/test_unfenced.py": 1, "faults/test_readers.py": 1, "telemetry/test_systemd.py": 1,
