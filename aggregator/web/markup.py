@@ -107,7 +107,8 @@ def countdown(seconds: float) -> str:
     """Return seconds that are left; the browser lets them run on."""
     if seconds > 86_400:
         return short_duration(seconds)
-    return f'<span data-countdown="{seconds:.0f}">{estimated_duration(seconds)}</span>'
+    hours = ' class="hours"' if seconds >= 3600 else ""
+    return f'<span{hours} data-countdown="{seconds:.0f}">{estimated_duration(seconds)}</span>'
 
 
 def section(title: str, body: str, name: str, *, more: str = "") -> str:
