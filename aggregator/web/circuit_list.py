@@ -17,7 +17,7 @@ from telemetry.runtime.isolation import Parts, each
 from telemetry.text import counted
 
 ROWS = 50
-"""Rows of a page: an update of 700 keeps a browser busy for a tenth of a second, one of 100 for 31 ms."""
+"""Rows of a page: an update of 700 keeps a browser busy for a tenth of a second, one of 100 for 37 ms."""
 STATUS_WORDS = {0: "", 1: "ticket", 2: "page"}
 """Worst alert of a circuit, as its row is marked."""
 ALERT_TONES = (Tone.PLAIN, Tone.WARN, Tone.CRIT)

@@ -92,10 +92,15 @@ async def test_a_large_screen_is_filled_by_eight_nodes() -> None:
     """A card for each GPU, one line of cards a node; a map of eight lines left most of it blank."""
     names = [f"node-000{node} gpu{gpu} " for node in range(8) for gpu in range(8)]
     async with staged((300, 100)) as (pilot, _, _stage):
-        text = await until(pilot, lambda text: all(name in text for name in names))
-        lines = [[line[:150], line[150:]] for line in text.splitlines()]
-        for half in zip(*lines, strict=True):
-            assert sum(bool(part.strip(" │╭╮╰╯─")) for part in half) > 50
+
+        def filled(text: str) -> bool:
+            lines = [[line[:150], line[150:]] for line in text.splitlines()]
+            return all(name in text for name in names) and all(
+                sum(bool(part.strip(" │╭╮╰╯─")) for part in half) > 50
+                for half in zip(*lines, strict=True)
+            )
+
+        await until(pilot, filled)
 
 
 async def test_every_key_of_every_view_leaves_the_screen_whole() -> None:
