@@ -363,10 +363,7 @@ class Matcher(msgspec.Struct, frozen=True):
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether it holds; a label that is absent is an empty one."""
         value = labels.get(self.label, "")
-        if self.is_regex:
-            found = compiled(self.value).fullmatch(value) is not None
-        else:
-            found = self.value == value
+        found = compiled(self.value).fullmatch(value) is not None if self.is_regex else self.value == value  # fmt: skip
         return found is self.is_equal
 
     def __str__(self) -> str:

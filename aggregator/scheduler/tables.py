@@ -108,10 +108,7 @@ class TableReader:
         for name, text in _texts(table, output):
             mark = hash((name, text))
             try:
-                if mark in self._known:
-                    listed = self._known[mark]
-                else:
-                    listed = _listed(table, name, fields_of(table, text), at)
+                listed = self._known[mark] if mark in self._known else _listed(table, name, fields_of(table, text), at)  # fmt: skip
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 problems.append(f"a job of {table.command} can't be read: {type(error).__name__} {error}")  # fmt: skip
                 continue

@@ -26,10 +26,10 @@ from pathlib import Path
 import msgspec
 
 from tests.gate import in_time, machine, quarantine, record, unchanged
-from tests.gate.imports import beyond_imports
 from tests.gate.judge import Tally, file_of, refusals, tally, too_many
 from tests.gate.outcomes import FILE, Outcome, read
 from tests.gate.reach import Tree
+from tests.gate.same_code import changed_code
 
 FOLDER = Path("build/gate")
 """Marks of trees that have passed, by the hash of the tree, and what the last run left."""
@@ -106,14 +106,13 @@ def touched(base: str) -> set[str]:
 
 
 def _changed(base: str) -> set[str]:
-    """Return the files that the change touches by more than their imports."""
+    """Return the files that the change touches by more than their layout and their imports."""
     begin = git("merge-base", "HEAD", base)
 
-    def now(name: str) -> str:
-        path = Path(name)
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    def before(name: str) -> str:
+        return _printed("show", f"{begin}:{name}")
 
-    return beyond_imports(touched(base), lambda name: _printed("show", f"{begin}:{name}"), now)
+    return {*changed_code(touched(base), before, unchanged.text_now, imports=False)}
 
 
 def run_pytest(file: Path, arguments: tuple[str, ...], **environment: str) -> int:

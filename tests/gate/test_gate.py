@@ -12,9 +12,9 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.gate import machine, quarantine
-from tests.gate.__main__ import Flaky, main
+from tests.gate.__main__ import Flaky, git, main
 from tests.gate.judge import MOST_FAILED, MOST_FLAKY
-from tests.gate.unchanged import Group
+from tests.gate.unchanged import Group, changed_since
 from tests.kit.waiting import FACTOR
 
 GOOD = "def test_good():\n    assert True\n"
@@ -129,7 +129,7 @@ def test_a_flaky_test_of_a_file_that_the_change_touches_refuses(repository: Repo
     (repository.folder / "once").unlink()
     assert repository.judge(base="change")[0] == 0, "the change touches nothing"
     (repository.folder / "once").unlink()
-    repository.write("test_flaky.py", FLAKY_TEST + "\n")
+    repository.write("test_flaky.py", FLAKY_TEST + "ADDED = 1\n")
     assert repository.judge(base="change")[0] == 1, "what is not committed is touched too"
     assert repository.judge(base="nowhere")[0] == 0, "without a base nothing is"
 
@@ -147,14 +147,35 @@ def test_a_flaky_test_of_a_file_whose_imports_alone_changed_refuses_nothing(
     code, text = repository.judge(base="main")
     assert (code, "FLAKY test_flaky.py::test_once" in text) == (0, True), text
     (repository.folder / "once").unlink()
-    repository.write(
-        "test_flaky.py",
-        "import re\n"
-        + FLAKY_TEST.replace("not first", "(not first").replace("('once')", "('once'))"),
-    )
+    repository.write("test_flaky.py", "import re\n" + FLAKY_TEST + "ADDED = 1\n")
     repository.commit()
     code, text = repository.judge(base="main")
     assert (code, "FLAKY AND CHANGED" in text) == (1, True), text
+
+
+def test_a_file_that_is_laid_out_anew_is_not_changed(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    """Another length of line touches all files."""
+    repository.git("init", "-q", "-b", "main")
+    texts = {
+        "same.py": ("def f(\n    a,\n):  # fmt: skip\n    return [a, 1]\n", "def f(a):\n    return [\n  a, 1]\n"),
+        "other.py": ("def f(a):\n    return [a, 1]\n", "def f(a):\n    return [a, 2]\n"),
+        "moved.py": ("import json\nprint(json)\n", "import re as json\nprint(json)\n"),
+        "broken.py": ("def f(:\n", "def f( :\n"),
+        "page.md": ("a\n", "a \n"),
+        "gone.py": ("a = 1\n", None),
+    }  # fmt: skip
+    for name, (before, _) in texts.items():
+        repository.write(name, before)
+    repository.commit()
+    for name, (_, now) in texts.items():
+        if now is None:
+            (repository.folder / name).unlink()
+        else:
+            repository.write(name, now)
+    repository.write("new.py", "a = 1\n")
+    monkeypatch.chdir(repository.folder)
+    found = changed_since(git, "main")
+    assert sorted(found) == ["broken.py", "gone.py", "moved.py", "new.py", "other.py", "page.md"]
 
 
 @pytest.mark.parametrize("count", [MOST_FLAKY, MOST_FLAKY + 1])

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.gate.same_code import changed_code
+
 
 class Group(NamedTuple):
     """Files of tests, and what they hold."""
@@ -84,9 +86,10 @@ def began(git: Git, base: str) -> str:
 
 
 def changed_since(git: Git, begin: str) -> list[str]:
-    """Return the files that differ from a commit, and those that git does not know yet."""
+    """Return the files whose code, or what else they hold, differs from a commit, and those that git does not know."""
     named = git("diff", "--name-only", begin), git("ls-files", "--others", "--exclude-standard")
-    return [name for text in named for name in text.splitlines()]
+    files = [name for text in named for name in text.splitlines()]
+    return changed_code(files, lambda name: git("show", f"{begin}:{name}"), text_now, imports=True)
 
 
 def left_out(git: Git, begin: str) -> tuple[str, ...]:
@@ -94,7 +97,9 @@ def left_out(git: Git, begin: str) -> tuple[str, ...]:
     if not begin:
         return ()
     changed = changed_since(git, begin)
-    if PROJECT in changed and packaged(git("show", f"{begin}:{PROJECT}")) != packaged(_now()):
+    if PROJECT in changed and packaged(git("show", f"{begin}:{PROJECT}")) != packaged(
+        text_now(PROJECT)
+    ):
         return ()
     return tuple(
         file
@@ -115,6 +120,7 @@ def packaged(text: str) -> dict[str, Any]:
     }
 
 
-def _now() -> str:
-    path = Path(PROJECT)
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+def text_now(name: str) -> str:
+    """Return the text of a file; nothing where it is not there."""
+    path = Path(name)
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
