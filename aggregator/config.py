@@ -155,9 +155,7 @@ class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.nodes_at_once < 1 or self.frames_per_request < 1:
             raise ConfigError(where, "nodes_at_once and frames_per_request must be at least 1")
         if self.first_wait_seconds <= 0 or self.longest_wait_seconds < self.first_wait_seconds:
-            raise ConfigError(
-                where, "the waits must be above 0, and the longest no shorter than the first"
-            )
+            raise ConfigError(where, "the waits must be above 0, and the longest no shorter than the first")
         if self.grace_seconds < 0 or self.max_age_seconds < 0:
             raise ConfigError(where, "grace_seconds and max_age_seconds can't be negative")
 
@@ -250,9 +248,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         """The names that the store keeps, by the budgets."""
         budgets = self.budgets
         return NameLimits(
-            sessions_per_node=budgets.sessions_per_node,
-            nodes=budgets.newcomers,
-            age_seconds=budgets.expiry_seconds,
+            sessions_per_node=budgets.sessions_per_node, nodes=budgets.newcomers, age_seconds=budgets.expiry_seconds
         )
 
     def check(self) -> None:
@@ -282,9 +278,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             if getattr(self, name) < 1:
                 raise ConfigError(f"aggregator.{name}", "it must be at least 1")
         if self.longest_silence_seconds <= 0:
-            raise ConfigError(
-                "aggregator.longest_silence_seconds", "it must be more than 0 seconds"
-            )
+            raise ConfigError("aggregator.longest_silence_seconds", "it must be more than 0 seconds")
         self.members.check("cluster")
         self.store.check("aggregator.store")
         self.backfill.check("aggregator.backfill")
@@ -301,9 +295,10 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if len(enabled) > 1:
             title = {"slurm": "Slurm", "htcondor": "HTCondor", "pbs": "PBS"}[enabled[0]]
             raise ConfigError(
-                f"aggregator.{enabled[1]}.enabled", f"an aggregator asks one scheduler, and here it asks {title}",
+                f"aggregator.{enabled[1]}.enabled",
+                f"an aggregator asks one scheduler, and here it asks {title}",
                 "Give the nodes of the other one a `cluster` of their own, and an aggregator for it.",
-            )  # fmt: skip
+            )
         self.homeassistant.check("homeassistant")
         check_expected(self.expected)
         self.drift.check("drift")
@@ -337,7 +332,5 @@ def listen_address(text: str) -> tuple[str, int]:
     """Split `127.0.0.1:9400`, `[::1]:9400` or `:9400` (loopback). Raises `ConfigError`."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(
-            "aggregator.listen", f"{text!r} is no address", "Write host:port, as 127.0.0.1:9400."
-        )
+        raise ConfigError("aggregator.listen", f"{text!r} is no address", "Write host:port, as 127.0.0.1:9400.")
     return host.strip("[]") or "127.0.0.1", int(port)

@@ -80,11 +80,7 @@ class MonitorPart:
 class Impairments:
     """The impairments of an aggregator. Threads may report; every method returns at once."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], int] = time.time_ns,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
         self._wall = wall
         self._lock = threading.Lock()
@@ -104,9 +100,7 @@ class Impairments:
         """Whether as many nodes are listed as can be: there may be more."""
         return self._bounded >= MOST_PARTS
 
-    def report(
-        self, rule: str, part: str, reason: str, *, whole: bool = False, **facts: str
-    ) -> None:
+    def report(self, rule: str, part: str, reason: str, *, whole: bool = False, **facts: str) -> None:
         """Note that a part does not work. Reported again, it has a new reason and the same begin. A
         fault of an instant is listed for a few seconds, so that its alert fires."""
         key = ImpairmentKey(rule, part)
@@ -120,9 +114,7 @@ class Impairments:
                     self._current[key] = replace(known, reason=reason, whole=whole)
             elif whole or self._bounded < MOST_PARTS or not part.startswith(BOUNDED):
                 self._bounded += part.startswith(BOUNDED)
-                self._current[key] = Impairment(
-                    rule, part, reason, self._wall(), whole, facts, self._clock()
-                )
+                self._current[key] = Impairment(rule, part, reason, self._wall(), whole, facts, self._clock())
             else:
                 self.unlisted += 1
 
@@ -193,9 +185,7 @@ class Impairments:
         """Return the facts of parts that were cleared lately and may have no impairment left."""
         with self._lock:
             begin = self._clock() - CLEARED_SHOWN
-            self._cleared = {
-                part: noted for part, noted in self._cleared.items() if noted[0] > begin
-            }
+            self._cleared = {part: noted for part, noted in self._cleared.items() if noted[0] > begin}
             while len(self._cleared) > MOST_PARTS:
                 del self._cleared[next(iter(self._cleared))]
             return {part: facts for part, (_, facts) in self._cleared.items()}
@@ -229,9 +219,7 @@ class LoopTurns(Isolation):
         fault = self._faults.get(part)
         before = None if fault is None else fault.reason
         super().fail(part, error, now)
-        if (
-            self._faults[part].reason != before
-        ):  # a message that raises may come ten thousand times a second
+        if self._faults[part].reason != before:  # a message that raises may come ten thousand times a second
             self._impairments.refresh()
 
     def works(self, part: str) -> bool:

@@ -36,12 +36,7 @@ from aggregator.folder.damage import find_damage
 from aggregator.homeassistant.publisher import HomeAssistantPublisher
 from aggregator.http.config import HttpConfig
 from aggregator.http.page_check import PageCheck
-from aggregator.impairments import (
-    Impairments,
-    LoopTurns,
-    report_blocked,
-    report_task,
-)
+from aggregator.impairments import Impairments, LoopTurns, report_blocked, report_task
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
@@ -136,9 +131,7 @@ class Aggregator(SingleView):
     _batch: Batch | None = None
     """The batch that is being written."""
 
-    def __init__(
-        self, config: AggregatorConfig, reread: Callable[[], AggregatorConfig] | None = None
-    ) -> None:
+    def __init__(self, config: AggregatorConfig, reread: Callable[[], AggregatorConfig] | None = None) -> None:
         """`reread` reads the settings again, for those that can change while it runs."""
         config.check()
         self.config = config
@@ -157,10 +150,11 @@ class Aggregator(SingleView):
             **({} if self.site_role is None else self.site_role.electrical()),
         )
         self.jobs = JobService(
-            lambda: self.electrical.site.config.site.currency, word_of(config, self._gpus_of, self.wall()),
+            lambda: self.electrical.site.config.site.currency,
+            word_of(config, self._gpus_of, self.wall()),
             shares=bool(config.members.nats),
             months=lambda begin, end: months_between(begin, end, self.electrical.site.zone),
-        )  # fmt: skip
+        )
         self._turns = LoopTurns(self.impairments)
         self.register = NodeRegister(config.data_dir / REGISTER_FILE)
         self.fitness = FitnessTracker(config.data_dir / FITNESS_FILE)
@@ -262,9 +256,7 @@ class Aggregator(SingleView):
                 "one: `kilowatch cluster` says which."
             )
         if ingest.online(node, self.now()):
-            raise NodeError(
-                f"{node} is online. Stop its collector first: systemctl stop kilowatch-collector."
-            )
+            raise NodeError(f"{node} is online. Stop its collector first: systemctl stop kilowatch-collector.")
         for kind in (Topic.STATUS, Topic.INVENTORY, Topic.JOBS):
             if not bus.publish(topic(self.cluster, node, kind), b"", retain=True):
                 raise BusError(
@@ -297,13 +289,14 @@ class Aggregator(SingleView):
         self.drift.configure(fresh.expected, fresh.drift)
         self.alerting.owners = Owners(fresh.owners)
         applied = self.electrical.configuration.version != in_force
-        log_reload(
-            "aggregator", self.config, fresh, applied=("power", "expected", "drift", "owners")
-        )
+        log_reload("aggregator", self.config, fresh, applied=("power", "expected", "drift", "owners"))
         self.config = msgspec.structs.replace(
-            self.config, expected=fresh.expected, drift=fresh.drift, owners=fresh.owners,
+            self.config,
+            expected=fresh.expected,
+            drift=fresh.drift,
+            owners=fresh.owners,
             power=fresh.power if applied else self.config.power,
-        )  # fmt: skip
+        )
 
     def nodes_reporting(self) -> int:
         """Return how many nodes are online."""
@@ -335,9 +328,7 @@ class Aggregator(SingleView):
             self.drift.load()
             self.fitness.load()
             self.electrical.load_checkpoint()
-            store = self.store = StoreExecutor(
-                opened, self.stats, lambda: self.marks.mark("commit")
-            )
+            store = self.store = StoreExecutor(opened, self.stats, lambda: self.marks.mark("commit"))
             try:
                 ingest = self._ingest = await self._begin(store)
                 async with self.alerting.opened(self.fleet, store.events):
@@ -355,16 +346,16 @@ class Aggregator(SingleView):
     async def _begin(self, store: StoreExecutor) -> MessageRouter:
         fill_heap()
         registry = IdRegistry(await store.known())
-        dead_letters = DeadLetters(
-            self.config.data_dir / "quarantine", self.config.quarantine_bytes
-        )
-        ingest = MessageRouter(
-            self.config, self.fleet, self.stats, registry, dead_letters, self.shedding, self.jobs
-        )
+        dead_letters = DeadLetters(self.config.data_dir / "quarantine", self.config.quarantine_bytes)
+        ingest = MessageRouter(self.config, self.fleet, self.stats, registry, dead_letters, self.shedding, self.jobs)
         self.impairments.watch(
-            ingest.faults, store.content.aside.faults, self.jobs.aside.faults,
-            self.pages_aside.faults, self.electrical.faults, self._whole_faults,
-        )  # fmt: skip
+            ingest.faults,
+            store.content.aside.faults,
+            self.jobs.aside.faults,
+            self.pages_aside.faults,
+            self.electrical.faults,
+            self._whole_faults,
+        )
         store.content.run_of = registry.run_of
         store.content.lost = lambda node, part, why: ingest.lose(node, part, why, time.time_ns())
         if self.config.members.nats:  # its groups come and go; each is restored when it comes
@@ -383,9 +374,7 @@ class Aggregator(SingleView):
         keep_heap()
         return ingest
 
-    async def _serve(
-        self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
-    ) -> None:
+    async def _serve(self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event) -> None:
         config = self.config
         self.marks.restart()  # the start is as long as the store takes to open
 
@@ -420,9 +409,15 @@ class Aggregator(SingleView):
                     pass
 
         shards = None if config.members.nats else shard_names(config.shards)
-        bus = FanInClient(config.broker, config.cluster, shards, receive, self.stats,
-                  more=[f"{states.prefix}+/state", *circuits.filters()],
-                  too_long=lambda topic, size: self._refuse_unread(ingest, topic, size))  # fmt: skip
+        bus = FanInClient(
+            config.broker,
+            config.cluster,
+            shards,
+            receive,
+            self.stats,
+            more=[f"{states.prefix}+/state", *circuits.filters()],
+            too_long=lambda topic, size: self._refuse_unread(ingest, topic, size),
+        )
         self._bus = bus
         supervisor, marks = self.supervisor, self.marks
         works: dict[str, Callable[[], Awaitable[None]]] = {
@@ -446,15 +441,9 @@ class Aggregator(SingleView):
         works |= self._cluster_works(ingest, bus, store)
         over, committed = asyncio.Event(), asyncio.Event()
         async with TaskGroup() as group:
-            tasks = [
-                group.create_task(supervisor.run(name, work), name=name)
-                for name, work in works.items()
-            ]
+            tasks = [group.create_task(supervisor.run(name, work), name=name) for name, work in works.items()]
             storing = group.create_task(
-                supervisor.run(
-                    "store", lambda: self._store_loop(store, ingest, over), over=over.is_set
-                ),
-                name="store",
+                supervisor.run("store", lambda: self._store_loop(store, ingest, over), over=over.is_set), name="store"
             )
             storing.add_done_callback(lambda _: committed.set())
             self.ready.set()
@@ -481,10 +470,7 @@ class Aggregator(SingleView):
             await self._shared.settle(None, LAST_SPILL_SECONDS)
 
     async def _end(
-        self,
-        tasks: Sequence[asyncio.Task[None]],
-        storing: asyncio.Task[None],
-        committed: asyncio.Event,
+        self, tasks: Sequence[asyncio.Task[None]], storing: asyncio.Task[None], committed: asyncio.Event
     ) -> None:
         """End the tasks, at last the store's commits."""
         for task in tasks:
@@ -513,9 +499,7 @@ class Aggregator(SingleView):
             return None  # one that all members share by itself
         return SharedGroups(store, store.store, SharedUpkeep(store.store, self.impairments))
 
-    def _member(
-        self, ingest: MessageRouter, bus: FanInClient, store: StoreExecutor
-    ) -> ClusterMember | None:
+    def _member(self, ingest: MessageRouter, bus: FanInClient, store: StoreExecutor) -> ClusterMember | None:
         """Return what makes this aggregator one of several, where the settings want it."""
         if self.site_role is None:
             return None
@@ -587,9 +571,7 @@ class Aggregator(SingleView):
         """Whether circuits and incidents of all nodes are this aggregator's to page about and to publish."""
         return self.site_role is None or self.site_role.leads
 
-    def _one_view(
-        self, member: ClusterMember, store: StoreExecutor
-    ) -> dict[str, Callable[[], Awaitable[None]]]:
+    def _one_view(self, member: ClusterMember, store: StoreExecutor) -> dict[str, Callable[[], Awaitable[None]]]:
         """Have HTTP show all members as one; return the tasks for what they share."""
         from aggregator.cluster.cluster_drift import DriftExchange  # noqa: PLC0415 - not for a single aggregator
         from aggregator.cluster.cluster_energy import ClusterEnergy  # noqa: PLC0415
@@ -713,9 +695,7 @@ class Aggregator(SingleView):
 
         await self._shedder.run(readings)
 
-    async def _store_loop(
-        self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
-    ) -> None:
+    async def _store_loop(self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event) -> None:
         """Commit a batch once a tick; when that takes longer, the next batch is larger."""
         async for _ in _every(self.config.store.write_seconds, stop):
             with self._turns.turn("store", whole=True):
@@ -728,15 +708,15 @@ class Aggregator(SingleView):
             await self._write_jobs(store)
             await self._save_use(math.inf)
 
-    async def _commit(
-        self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
-    ) -> None:
+    async def _commit(self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event) -> None:
         self.stats.holes_open = ingest.ledger.missing()
         # A batch stays until it is written, whatever ends this task meanwhile.
         batch = self._batch = self._batch or ingest.drain_batch(time.time_ns())
         if batch and not await store.write(batch, stop):
-            log.error("store: %d frames were not stored before the end; they are requested again at "
-                      "the next start", len(batch.frames))  # fmt: skip
+            log.error(
+                "store: %d frames were not stored before the end; they are requested again at the next start",
+                len(batch.frames),
+            )
         elif self.stats.store_ok:
             self.alerting.progress("store")
         self._batch = None
@@ -748,13 +728,9 @@ class Aggregator(SingleView):
     def _whole_faults(self) -> Iterator[PartFault]:
         """Yield why no circuit can be computed, and what of the store fails for all nodes."""
         if self.electrical.failure:
-            yield PartFault(
-                "circuits_failing", f"circuits/{self.cluster}", self.electrical.failure, whole=True
-            )
+            yield PartFault("circuits_failing", f"circuits/{self.cluster}", self.electrical.failure, whole=True)
         for part, why in self.store.faults.items():
-            yield PartFault(
-                "loop_failing", f"task/{part}", why, whole="commit" in self.store.faults
-            )
+            yield PartFault("loop_failing", f"task/{part}", why, whole="commit" in self.store.faults)
 
     async def _rules(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Evaluate the rules on the fleet and its circuits, and notify people."""
@@ -762,16 +738,18 @@ class Aggregator(SingleView):
         def snapshots(now: float, wall: int) -> Sequence[PowerSnapshot]:
             role = self.site_role
             listening = self.stats.bus_connected if role is None else role.coordination.connected
-            found = self.electrical.snapshots(
-                self.fleet, now, wall, listening=listening, count=False
-            )
+            found = self.electrical.snapshots(self.fleet, now, wall, listening=listening, count=False)
             judges = role is None or role.candidate  # ready to, with what each rule waits for
             return found.all() if found is not None and judges else ()
 
         await self.alerting.run(
-            self.fleet, ingest, snapshots, lambda topic, body: bus.publish(topic, body, retain=True),
-            self._site_facts, self._store_problem,
-        )  # fmt: skip
+            self.fleet,
+            ingest,
+            snapshots,
+            lambda topic, body: bus.publish(topic, body, retain=True),
+            self._site_facts,
+            self._store_problem,
+        )
 
     def _store_problem(self) -> dict[str, str]:
         """Return the problem of the server behind the store, by the alert that it raises."""
@@ -793,14 +771,10 @@ class Aggregator(SingleView):
                     await self._round_robin.turn()
             with self._turns.turn("circuits on the bus"):
                 states.show(
-                    self.electrical, spoken(self.alerts(), self.pipeline.manager.status), now,
-                    parts_of(self, "bus"),
-                )  # fmt: skip
+                    self.electrical, spoken(self.alerts(), self.pipeline.manager.status), now, parts_of(self, "bus")
+                )
                 if self.stats.bus_connected and self.judges_site:
-                    states.send(
-                        lambda topic, body: bus.publish(topic, body, retain=True),
-                        self.stats.bus_connects,
-                    )
+                    states.send(lambda topic, body: bus.publish(topic, body, retain=True), self.stats.bus_connects)
 
     def _show_jobs(self, node: str, jobs: NodeJobs | None) -> None:
         """Hand the list of a node to the rules."""
@@ -832,12 +806,8 @@ class Aggregator(SingleView):
                     price *= electrical.site.config.site.pue
                 zone = electrical.site.zone
                 month = month_at(wall / 1e9, zone)
-                counted = CountedMonth(
-                    month.name, month.start * 10**9, month_at(month.start - 1, zone).name
-                )
-                for _ in self.jobs.steps(
-                    self.fleet, now, wall, electrical.energy.node_watts(), price, counted
-                ):
+                counted = CountedMonth(month.name, month.start * 10**9, month_at(month.start - 1, zone).name)
+                for _ in self.jobs.steps(self.fleet, now, wall, electrical.energy.node_watts(), price, counted):
                     await self._round_robin.turn()
                 await count_edges(self.jobs, store, wall, self._round_robin.turn)
                 if self.jobs.writes.begin(len(self.jobs.ledger.jobs), now):
@@ -888,9 +858,7 @@ class Aggregator(SingleView):
                 ingest.refill(await store.drain_refill(), time.monotonic())
             lost = store.status().lost_files
             if lost:
-                self.impairments.report(
-                    "files_lost", "store/files", f"{counted(lost, 'sealed file')} can't be read"
-                )
+                self.impairments.report("files_lost", "store/files", f"{counted(lost, 'sealed file')} can't be read")
             else:
                 self.impairments.clear("files_lost", "store/files")
 
@@ -929,16 +897,14 @@ class Aggregator(SingleView):
             if len(states) % STATES_AT_ONCE == 0:
                 await self._round_robin.turn()
         self.fitness.compute(
-            states, nodes_of_jobs(self.jobs.lists), None if price is None else price * site.pue,
-            site.currency, wall,
-        )  # fmt: skip
+            states, nodes_of_jobs(self.jobs.lists), None if price is None else price * site.pue, site.currency, wall
+        )
         await self.fitness.save()
 
     def _of_our_nodes(self, parts: Mapping[str, str]) -> dict[str, str]:
         """Return the parts `node/NAME` of the nodes that this aggregator looks after, of several."""
         held = None if self._ingest is None else self._ingest.shards
-        return {part: why for part, why in parts.items()
-                if held is None or shard_of(part.partition("/")[2]) in held}  # fmt: skip
+        return {part: why for part, why in parts.items() if held is None or shard_of(part.partition("/")[2]) in held}
 
     async def _compare_register(self) -> None:
         """Compare the nodes that are declared with those that are heard; remove what has a new name now."""
@@ -973,19 +939,17 @@ class Aggregator(SingleView):
         for old, new in pairs:
             node = self.fleet.nodes.get(new)
             if node is None or not math.isfinite(node.seen):
-                self._ingest.renamed += (
-                    [(old, new)] if node is not None else []
-                )  # until its first frame
+                self._ingest.renamed += [(old, new)] if node is not None else []  # until its first frame
                 continue
             why = "the same machine sends under that name"
             try:
-                await self.register.rename(old, new, self.fleet, "kilowatch", why, self.wall(), heard=True)  # fmt: skip
+                await self.register.rename(old, new, self.fleet, "kilowatch", why, self.wall(), heard=True)
             except (NodeError, ConfigError, BusError) as error:
                 if isinstance(error, BusError) or isinstance(error.__cause__, OSError):
                     # NATS is away, or a disk is full: again at the next look
                     self._ingest.renamed.append((old, new))
                     continue
-                log.warning("node=%s sends as %s now, and its history stays under the old name: %s", old, new, error)  # fmt: skip
+                log.warning("node=%s sends as %s now, and its history stays under the old name: %s", old, new, error)
             else:
                 log.warning("node=%s has the name %s now: %s", old, new, why)
 

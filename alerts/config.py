@@ -24,8 +24,9 @@ DASHBOARD_FIELDS = ("cluster", "node", "gpu", "uuid", "circuit", "from", "to")
 URLs."""
 
 
-class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
-            rename={"goes_on": "continue"}):  # fmt: skip
+class RouteConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"goes_on": "continue"}
+):
     """Which notices go to which channels. The first route that matches decides."""
 
     channels: tuple[str, ...]
@@ -160,14 +161,11 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in names:
             if name not in self.channels:
                 hint = did_you_mean(name, self.channels) or (
-                    f"Channels: {', '.join(self.channels)}." if self.channels else
-                    f"Write [alerts.channels.{name}]."
-                )  # fmt: skip
+                    f"Channels: {', '.join(self.channels)}." if self.channels else f"Write [alerts.channels.{name}]."
+                )
                 raise ConfigError(f"{where}.channels", f"there is no channel {name!r}", hint)
 
-    def _check_escalation(
-        self, where: str, step: EscalationConfig, channels: Mapping[str, Channel]
-    ) -> None:
+    def _check_escalation(self, where: str, step: EscalationConfig, channels: Mapping[str, Channel]) -> None:
         self._check_channels(where, step.channels)
         if not step.channels:
             raise ConfigError(f"{where}.channels", "it names nobody", "Name a channel.")
@@ -191,12 +189,7 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def _check_route(self, where: str, route: RouteConfig) -> None:
         self._check_channels(where, route.channels)
         parse_all(route.match, f"{where}.match")
-        hours(
-            route.times or (),
-            route.timezone or self.timezone,
-            f"{where}.times",
-            f"{where}.timezone",
-        )
+        hours(route.times or (), route.timezone or self.timezone, f"{where}.times", f"{where}.timezone")
 
     def _problems(self) -> Iterator[tuple[str, str, str]]:
         for name in ("group_wait_seconds", "group_interval_seconds"):

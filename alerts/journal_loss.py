@@ -4,6 +4,4 @@ Apart from the journal, for the list of files in the data folder needs no SQLite
 """
 
 FILE = "Acknowledgements, silences and messages that were not delivered are forgotten; alerts that fire are notified again."
-LOG = (
-    "The last acknowledgements and silences may be forgotten; alerts that fire are notified again."
-)
+LOG = "The last acknowledgements and silences may be forgotten; alerts that fire are notified again."

@@ -35,8 +35,7 @@ class Hours:
         minute = local.hour * 60 + local.minute
         day = local.weekday()
         return any(
-            (day in days and first <= minute < end)
-            or ((day - 1) % 7 in days and minute < end - _DAY)
+            (day in days and first <= minute < end) or ((day - 1) % 7 in days and minute < end - _DAY)
             for days, first, end in self.spans
         )
 
@@ -52,8 +51,7 @@ class Hours:
                 if day.weekday() not in days:
                     continue
                 # Built from the wall clock of that day, so that a change to summer time moves it.
-                start = datetime(day.year, day.month, day.day, first // 60, first % 60,
-                                 tzinfo=self.zone)  # fmt: skip
+                start = datetime(day.year, day.month, day.day, first // 60, first % 60, tzinfo=self.zone)
                 moment = int(start.timestamp()) * _SECOND
                 if moment > now:
                     starts.append(moment)
@@ -68,9 +66,7 @@ def zone_of(name: str, where: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
-        raise ConfigError(
-            where, f"{name!r} is no time zone here", "Write an IANA name, as Europe/Berlin."
-        ) from error
+        raise ConfigError(where, f"{name!r} is no time zone here", "Write an IANA name, as Europe/Berlin.") from error
 
 
 def parse_hours(texts: tuple[str, ...], zone: tzinfo, where: str) -> Hours:
@@ -105,7 +101,5 @@ def _days(text: str, whole: str, where: str) -> frozenset[int]:
 
 def _wrong(text: str, where: str) -> ConfigError:
     return ConfigError(
-        where,
-        f"{text!r} are no hours",
-        "Write days and hours, as 'mon-fri 08:00-18:00', 'sat,sun' or '22:00-06:00'.",
+        where, f"{text!r} are no hours", "Write days and hours, as 'mon-fri 08:00-18:00', 'sat,sun' or '22:00-06:00'."
     )

@@ -183,9 +183,7 @@ class NotificationState(OpenEnum):
 class AlertRow(Alert, frozen=True, kw_only=True):
     """An alert, and who is notified of it."""
 
-    notification: NotificationState = msgspec.field(
-        name="standing", default=NotificationState.NOTIFIED
-    )
+    notification: NotificationState = msgspec.field(name="standing", default=NotificationState.NOTIFIED)
     """Notification state: whether a person is notified, and if not, why."""
     incident: str | None = None
     """Key of the incident that it belongs to, if any."""
@@ -363,7 +361,7 @@ class Matcher(msgspec.Struct, frozen=True):
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether it holds; a label that is absent is an empty one."""
         value = labels.get(self.label, "")
-        found = compiled(self.value).fullmatch(value) is not None if self.is_regex else self.value == value  # fmt: skip
+        found = compiled(self.value).fullmatch(value) is not None if self.is_regex else self.value == value
         return found is self.is_equal
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from api.alerts import Alert, AlertState, Severity, Subject
 from telemetry.metric import Table
 
-STATE, SPEED, USUAL = "port_state", "port_speed_bytes_per_second", "port_speed_usual_bytes_per_second"  # fmt: skip
+STATE, SPEED, USUAL = "port_state", "port_speed_bytes_per_second", "port_speed_usual_bytes_per_second"
 UP = 4.0
 """`port_state` of a port that carries data."""
 
@@ -21,9 +21,7 @@ def faults() -> tuple[str, ...]:
     """Return the counters that lists add up as errors of a port."""
     from telemetry.catalogue import CATALOGUE  # noqa: PLC0415 - the dashboard starts without it
 
-    return tuple(
-        metric.name for metric in CATALOGUE if metric.table is Table.PORT and metric.is_fault
-    )
+    return tuple(metric.name for metric in CATALOGUE if metric.table is Table.PORT and metric.is_fault)
 
 
 class PortLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +88,4 @@ def port_of(alert: Alert) -> str:
 
 def firing_by_port(alerts: Iterable[Alert]) -> Counter[tuple[str, Severity]]:
     """Return how many alerts fire about each port, by severity."""
-    return Counter(
-        (port_of(alert), alert.severity) for alert in alerts if alert.state is AlertState.FIRING
-    )
+    return Counter((port_of(alert), alert.severity) for alert in alerts if alert.state is AlertState.FIRING)

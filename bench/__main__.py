@@ -64,10 +64,7 @@ def run(command: str) -> dict[str, Any]:
     """Run a benchmark in a process of its own, so that none inherits another's memory. Lost and doubled
     frames are among its figures. Raises `RuntimeError` when it prints none."""
     done = subprocess.run(
-        [sys.executable, "-m", *command.split(), "--json"],
-        check=False,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", *command.split(), "--json"], check=False, capture_output=True, text=True
     )
     if not done.stdout.strip():
         raise RuntimeError(f"python -m {command}: {done.stderr[-2000:]}")

@@ -79,7 +79,7 @@ _SETTINGS = {
     "pbs": AggregatorConfig(pbs=PbsAskConfig(enabled=True, deadline=120.0)),
     "lsf": AggregatorConfig(lsf=LsfAskConfig(enabled=True, deadline=120.0)),
     "htcondor": AggregatorConfig(htcondor=CondorAskConfig(enabled=True, deadline=120.0, schedd_interval=15.0)),
-}  # fmt: skip
+}
 _VARIABLES = {f"PBS_V{number}": "x" * 50 for number in range(40)}
 """Environment of a job of PBS: most of what qstat prints."""
 
@@ -129,7 +129,7 @@ class Asked:
         """Send the lists of some nodes."""
         over: dict[int, list[Allocation]] = {}
         for place, number, begin in ended:
-            over.setdefault(place // JOBS_A_NODE, []).extend(self._rows(place, number, begin, self.wall))  # fmt: skip
+            over.setdefault(place // JOBS_A_NODE, []).extend(self._rows(place, number, begin, self.wall))
         self.version += 1
         for node in nodes:
             name = self.names[node]
@@ -139,7 +139,7 @@ class Asked:
             jobs = {row.job: Job(key=row.job) for row in rows}
             message = NodeJobs(
                 session=7, version=self.version, at=self.wall, jobs=tuple(jobs.values()), allocations=tuple(rows)
-            )  # fmt: skip
+            )
             known = {gpu.uuid for gpu in self.gpus[name]}
             self.jobs.receive(name, msgspec.json.encode(message), known, self.wall)
 
@@ -161,7 +161,9 @@ class Asked:
         if self.scheduler == "lsf":
             found = [self._bjobs(place, *its) for place, its in enumerate(self.held)]
             found += [self._bjobs(*its, over=True) for its in ended]
-            (self.folder / "bjobs.out").write_text(json.dumps({"COMMAND": "bjobs", "JOBS": len(found), "RECORDS": found}, indent=2))  # fmt: skip
+            (self.folder / "bjobs.out").write_text(
+                json.dumps({"COMMAND": "bjobs", "JOBS": len(found), "RECORDS": found}, indent=2)
+            )
             return
         records = [self._record(place, *its) for place, its in enumerate(self.held)]
         (self.folder / "squeue.out").write_text(json.dumps({"errors": [], "jobs": records}))
@@ -176,12 +178,10 @@ class Asked:
         (self.folder / "sacct.out").write_text("".join(f"{line}\n" for line in lines))
 
     def _write(self, name: str, jobs: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        answer = {"timestamp": self.at, "pbs_version": "23.06.06", "pbs_server": "lab", "Jobs": dict(jobs)}  # fmt: skip
+        answer = {"timestamp": self.at, "pbs_version": "23.06.06", "pbs_server": "lab", "Jobs": dict(jobs)}
         (self.folder / f"{name}.out").write_text(json.dumps(answer, indent=4))
 
-    def _qstat(
-        self, place: int, number: int, begin: int, *, over: bool = False
-    ) -> tuple[str, dict[str, Any]]:
+    def _qstat(self, place: int, number: int, begin: int, *, over: bool = False) -> tuple[str, dict[str, Any]]:
         node = self.names[place // JOBS_A_NODE]
         end = {"Exit_status": 0, "obittime": time.asctime(time.gmtime(self.at))} if over else {}
         return f"{number}.lab", {
@@ -196,7 +196,7 @@ class Asked:
         node, first = self.names[place // JOBS_A_NODE], place % JOBS_A_NODE * GPUS_A_JOB
         submitted, started, finished = (
             time.strftime("%b %e %H:%M:%S %Y", time.gmtime(each)) for each in (begin - 60, begin, self.at)
-        )  # fmt: skip
+        )
         return {
             "JOBID": str(number), "JOBINDEX": "0", "STAT": "DONE" if over else "RUN", "USER": f"u{number % 40}", "QUEUE": "gpu",
             "PROJ_NAME": "physics", "JOB_NAME": f"train-{number}", "EXEC_HOST": f"16*{node}", "SUBMIT_TIME": submitted,
@@ -226,9 +226,11 @@ class Asked:
         if self.scheduler == "htcondor":
             slot = JobKey("htcondor", "", f"slot1_{place % JOBS_A_NODE}@{node}")
             return [
-                Allocation(job=slot, gpu=gpu.uuid, kind=AllocationKind.USED, begin=begin * SECOND, end=end, source="process")
+                Allocation(
+                    job=slot, gpu=gpu.uuid, kind=AllocationKind.USED, begin=begin * SECOND, end=end, source="process"
+                )
                 for gpu in self.gpus[node][first : first + GPUS_A_JOB]
-            ]  # fmt: skip
+            ]
         key = JobKey(self.scheduler, "lab" if self.scheduler != "lsf" else "", str(number))
         return [
             Allocation(job=key, gpu=gpu.uuid, begin=begin * SECOND, end=end, source="slurm")
@@ -276,14 +278,13 @@ async def _ask(asked: Asked, changed: int, questions: int, interval: float) -> d
         "states": {each.name: f"{each.state} {each.message}".strip() for each in asked.poll.states()},
         "answer_megabytes": (asked.folder / f"{_COMMANDS[asked.scheduler][0]}.out").stat().st_size / 1e6,
         "accounts_a_question": asked.accounts / questions,
-        "cpu_seconds_a_question": middle, "wall_seconds_a_question": statistics.median(seconds),
+        "cpu_seconds_a_question": middle,
+        "wall_seconds_a_question": statistics.median(seconds),
         "cpu_percent": 100 * middle / interval,
-    }  # fmt: skip
+    }
 
 
-def measure(
-    jobs: int, jobs_a_minute: float, questions: int, scheduler: str = "slurm"
-) -> dict[str, Any]:
+def measure(jobs: int, jobs_a_minute: float, questions: int, scheduler: str = "slurm") -> dict[str, Any]:
     """Ask so often about so many jobs that run, some of which end between two questions."""
     interval = getattr(_SETTINGS[scheduler], scheduler).interval
     changed = round(jobs_a_minute * interval / 60)
@@ -307,10 +308,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    show(
-        measure(options.jobs, options.jobs_a_minute, options.questions, options.scheduler),
-        as_json=options.json,
-    )
+    show(measure(options.jobs, options.jobs_a_minute, options.questions, options.scheduler), as_json=options.json)
     return 0
 
 

@@ -36,22 +36,17 @@ def _add(found: dict[str, int], kind: str, counted: tuple[int, int]) -> None:
 
 
 def _spans(store: duckdb.DuckDBPyConnection, table: str) -> int:
-    ((numbers,),) = store.execute(
-        f"select coalesce(sum(last - first + 1), 0)::bigint from {table}"
-    ).fetchall()
+    ((numbers,),) = store.execute(f"select coalesce(sum(last - first + 1), 0)::bigint from {table}").fetchall()
     return int(numbers)
 
 
-def _counted(
-    store: duckdb.DuckDBPyConnection, source: str, split: str, who: str
-) -> tuple[int, int]:
+def _counted(store: duckdb.DuckDBPyConnection, source: str, split: str, who: str) -> tuple[int, int]:
     """Return how many rows there are, and how many of them are different, a part at a time."""
     ((rows,),) = store.execute(f"select count(*) from {source}").fetchall()
     parts, distinct = rows // AUDIT_ROWS + 1, 0
     for part in range(parts):
         ((count,),) = store.execute(
-            f"select count(*) from (select distinct {who}, seq from {source} "
-            f"where {split} % {parts} = {part})"
+            f"select count(*) from (select distinct {who}, seq from {source} where {split} % {parts} = {part})"
         ).fetchall()
         distinct += count
     return rows, distinct

@@ -29,20 +29,14 @@ def measure(nodes: int, backlog: int, seconds: int, broker: str, settings: str) 
     with Testbed(broker, settings) as testbed:
         testbed.start_aggregator()
         testbed.start_generator(nodes=nodes, gpus=GPUS, seconds=seconds, backlog=backlog)
-        wait_until(
-            "all inventories", lambda: testbed.page().sum("kilowatch_cluster_nodes") >= nodes
-        )
+        wait_until("all inventories", lambda: testbed.page().sum("kilowatch_cluster_nodes") >= nodes)
         meter = CpuMeter(**testbed.pids)
         meter.start()
         began = time.monotonic()
         before = testbed.page()
         testbed.proceed()
         target = nodes * backlog
-        wait_until(
-            "the backlog",
-            lambda: testbed.page().own("frames_backfilled_total") >= target,
-            LONGEST,
-        )
+        wait_until("the backlog", lambda: testbed.page().own("frames_backfilled_total") >= target, LONGEST)
         drained = time.monotonic() - began
         costs, after = meter.stop(), testbed.page()
         testbed.expect("done")

@@ -53,7 +53,7 @@ def check_of(kind: str, folder: Path) -> Callable[[], CheckRun]:
         f'[collector]\nnode = "{kind}"\nhost_root = "{tree.root}"\nkernel_log = "none"\n'
         f'state_dir = "{folder / "state"}"\n'
     )
-    command = [sys.executable, "-m", "kilowatch", "check", "--quick", "--json", "--config", str(settings)]  # fmt: skip
+    command = [sys.executable, "-m", "kilowatch", "check", "--quick", "--json", "--config", str(settings)]
 
     def run() -> CheckRun:
         began = time.monotonic()

@@ -67,19 +67,22 @@ def site_of(circuits: int, nodes: int, breaker: float = 125) -> PowerConfig:
     pairs = circuits // 2
     panels = {
         f"p{number}{side}": PanelConfig(volts=415, wiring=Wiring.WYE, breaker=4000, source=f"utility-{side}")
-        for number in range(PANELS) for side in "ab"
-    }  # fmt: skip
+        for number in range(PANELS)
+        for side in "ab"
+    }
     feeds = {
         f"c{number}{side}": CircuitConfig(
-            panel=f"p{number % PANELS}{side}", poles=3, breaker=breaker,
+            panel=f"p{number % PANELS}{side}",
+            poles=3,
+            breaker=breaker,
             redundancy=RedundancyConfig(group=f"g{number}", role=side),
         )
-        for number in range(pairs) for side in "ab"
-    }  # fmt: skip
+        for number in range(pairs)
+        for side in "ab"
+    }
     machines = {
         f"n{number}": NodeConfig(
-            profile="dgx-h100",
-            cords=tuple(CordConfig(circuit=f"c{number * pairs // nodes}{side}") for side in "ab"),
+            profile="dgx-h100", cords=tuple(CordConfig(circuit=f"c{number * pairs // nodes}{side}") for side in "ab")
         )
         for number in range(nodes)
     }
@@ -99,18 +102,19 @@ class CircuitLoad:
         self._random = np.random.default_rng(seed)
         count = len(live.machines)
         self._still = replace(
-            PowerInputs.unknown(count), gpu_limit_watts=np.full(count, 5600.0),
-            gpus=np.full(count, float(GPUS)), silent_seconds=np.full(count, 0.5),
-            host_watts=np.full(count, 500.0), floor_watts=np.full(count, 200.0),
-        )  # fmt: skip
+            PowerInputs.unknown(count),
+            gpu_limit_watts=np.full(count, 5600.0),
+            gpus=np.full(count, float(GPUS)),
+            silent_seconds=np.full(count, 0.5),
+            host_watts=np.full(count, 500.0),
+            floor_watts=np.full(count, 200.0),
+        )
         circuits = list(live.layout.site.circuits)
         self._meters: list[tuple[Literal["circuit", "node"], str]]
         if meters is None:
             self._meters = [("circuit", name) for name in circuits[::5]]
         else:
-            every = [("circuit", name) for name in circuits] + [
-                ("node", name) for name in live.machines
-            ]
+            every = [("circuit", name) for name in circuits] + [("node", name) for name in live.machines]
             self._meters = every[:meters]  # type: ignore[assignment]  # a kind's name
 
     def tick(self, number: int) -> PowerInputs:
@@ -118,19 +122,22 @@ class CircuitLoad:
         gpu = self._random.uniform(2500, 5600, len(self._still.gpus))
         speaking = self._meters[number % 5 :: 5]
         readings = [
-            MeterReading(meter=name, kind=kind, target=name, source=WallSource.PDU, at=1000.0 + number, period=5.0,
-                         watts=42_000.0 if kind == "circuit" else 6000.0 + 10 * (number // 5 % 9))
+            MeterReading(
+                meter=name,
+                kind=kind,
+                target=name,
+                source=WallSource.PDU,
+                at=1000.0 + number,
+                period=5.0,
+                watts=42_000.0 if kind == "circuit" else 6000.0 + 10 * (number // 5 % 9),
+            )
             for kind, name in speaking
-        ]  # fmt: skip
+        ]
         return replace(self._still, gpu_watts=gpu, readings=readings)
 
 
 def of_ticks(
-    live: LivePower,
-    ticks: int,
-    seed: int,
-    meters: int | None = None,
-    after_tick: Callable[[], object] = int,
+    live: LivePower, ticks: int, seed: int, meters: int | None = None, after_tick: Callable[[], object] = int
 ) -> tuple[list[float], list[float]]:
     """Return ms of each tick: of wall time, and of this process's CPU. `after_tick` is called after each."""
     load, wall, cpu = CircuitLoad(live, seed, meters), [], []
@@ -144,18 +151,18 @@ def of_ticks(
     return wall, cpu
 
 
-def of_meters(
-    circuits: int, gpus: int, ticks: int, meters: int, turn: Callable[[], object] = int
-) -> dict[str, Any]:
+def of_meters(circuits: int, gpus: int, ticks: int, meters: int, turn: Callable[[], object] = int) -> dict[str, Any]:
     """Return ms of a tick's CPU with so many meters; `turn` waits for this tree's turn."""
     live = LivePower(lay_out("bench", site_of(circuits, gpus // GPUS)))
     turn()
     cpu = sorted(of_ticks(live, ticks, 1, meters, turn)[1][min(20, ticks // 2) :])
     return {
-        "circuits": circuits, "meters": meters, "ticks": len(cpu),
+        "circuits": circuits,
+        "meters": meters,
+        "ticks": len(cpu),
         "metered_tick_cpu_median_milliseconds": statistics.median(cpu),
         "metered_tick_cpu_p90_milliseconds": cpu[int(0.9 * (len(cpu) - 1))],
-    }  # fmt: skip
+    }
 
 
 def in_turn() -> None:
@@ -169,12 +176,18 @@ def paired(trees: Sequence[Path], arguments: Sequence[str]) -> list[dict[str, An
     command = [sys.executable, str(Path(__file__).resolve()), *arguments, "--in-turn", "--json"]
     with contextlib.ExitStack() as stack:
         running = [
-            stack.enter_context(subprocess.Popen(
-                command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"},
-                text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            ))
+            stack.enter_context(
+                subprocess.Popen(
+                    command,
+                    cwd=tree,
+                    env=os.environ | {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"},
+                    text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+            )
             for tree in trees
-        ]  # fmt: skip
+        ]
         said = [_said(one) for one in running]  # each has built its site
         while not all(said):
             said = [_after_turn(one) for one in running]
@@ -341,14 +354,10 @@ def main(arguments: list[str]) -> int:
         parser.error("--against compares ticks with --meters")
     sizes = options.circuits, options.gpus, options.ticks
     if options.against is not None:
-        wanted = [
-            f"--{name}={getattr(options, name)}" for name in ("circuits", "gpus", "ticks", "meters")
-        ]
+        wanted = [f"--{name}={getattr(options, name)}" for name in ("circuits", "gpus", "ticks", "meters")]
         ours, theirs = paired([Path.cwd(), options.against.resolve()], wanted)
         median = "metered_tick_cpu_median_milliseconds"
-        show(
-            ours | {"against": theirs, "ratio": ours[median] / theirs[median]}, as_json=options.json
-        )
+        show(ours | {"against": theirs, "ratio": ours[median] / theirs[median]}, as_json=options.json)
         return 0
     if options.meters is not None:
         turn = in_turn if options.in_turn else int

@@ -24,15 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.site.node_power import (
-    COLUMNS,
-    NAMES_EVERY,
-    NODES_PER_MESSAGE,
-    GroupSpan,
-    NodePower,
-    encode,
-    layout_of,
-)
+from aggregator.site.node_power import COLUMNS, NAMES_EVERY, NODES_PER_MESSAGE, GroupSpan, NodePower, encode, layout_of
 from aggregator.site.site_power import SitePower
 from bench.circuits import EPOCH, GPUS, CircuitLoad, site_of
 from bench.report import show
@@ -70,9 +62,7 @@ class SiteLoad:
         for turn, (spans, rows, names) in enumerate(self._parts):
             named = number == 0 or (number + turn) % NAMES_EVERY == 0
             values = {name: column[rows].tobytes() for name, column in columns.items()}
-            found.append(
-                encode(NodePower(1, number, tuple(spans), values, names if named else None))
-            )
+            found.append(encode(NodePower(1, number, tuple(spans), values, names if named else None)))
         return found
 
 
@@ -133,10 +123,7 @@ def of_coordination(members: int, seconds: int, dead_after: float) -> dict[str, 
             everyone = {**processes, **servers}
             began = {name: cpu_seconds(pid) for name, pid in everyone.items()}
             time.sleep(seconds)
-            used = {
-                name: 100 * (cpu_seconds(pid) - began[name]) / seconds
-                for name, pid in everyone.items()
-            }
+            used = {name: 100 * (cpu_seconds(pid) - began[name]) / seconds for name, pid in everyone.items()}
         finally:
             loop.end_all()
     mean = statistics.mean(used[name] for name in loop.members)
@@ -175,9 +162,7 @@ def main(arguments: list[str]) -> int:
     if options.gpus:
         found["site"] = of_site(options.circuits, options.gpus, options.seconds, options.breaker)
     if options.members:
-        found["coordination"] = of_coordination(
-            options.members, options.seconds, options.dead_after
-        )
+        found["coordination"] = of_coordination(options.members, options.seconds, options.dead_after)
     show(found, as_json=options.json)
     return 0
 

@@ -113,9 +113,7 @@ def of_storing(members: int, nodes: int, seconds: int, quota: float) -> dict[str
     return {"members": members, "gpus": GPUS * nodes * members, **found}
 
 
-def _store(
-    loop: Loop, generator: subprocess.Popen[str], nodes: int, seconds: int, quota: float
-) -> dict[str, Any]:
+def _store(loop: Loop, generator: subprocess.Popen[str], nodes: int, seconds: int, quota: float) -> dict[str, Any]:
     assert generator.stdin is not None
     assert generator.stdout is not None
     _ = generator.stdout.readline()
@@ -143,13 +141,15 @@ def _store(
     values = len(set(stored)) * GPUS * sent["metrics"]
     return {
         "quota_of_a_core": quota if held else "none",
-        "frames_sent": sent["sent"], "frames_stored": len(set(stored)),
-        "frames_stored_twice": len(stored) - len(set(stored)), "frames_sent_again": sent["resent"],
+        "frames_sent": sent["sent"],
+        "frames_stored": len(set(stored)),
+        "frames_stored_twice": len(stored) - len(set(stored)),
+        "frames_sent_again": sent["resent"],
         "member_cpu_seconds": sum(used.values()) / len(used),
         "values_a_cpu_second": values / sum(used.values()),
         "brokers_cpu_seconds": brokers,
         "load_average": load,
-    }  # fmt: skip
+    }
 
 
 class NoHolder:
@@ -179,9 +179,7 @@ class NoHolder:
         return {group: {} for group in groups}
 
 
-async def of_takeover(
-    dead_after: float, kills: int, seconds: float, folder: Path
-) -> dict[str, Any]:
+async def of_takeover(dead_after: float, kills: int, seconds: float, folder: Path) -> dict[str, Any]:
     """Return the seconds from the end of a member until others have its groups; no member is ended after
     so many seconds."""
     last = time.monotonic() + seconds
@@ -222,9 +220,7 @@ async def of_takeover(
             async with asyncio.timeout(120):
                 while waiting:
                     await asyncio.sleep(0.02)
-                    taken = waiting & {
-                        group for each in running.values() for group in each[0].planner.held
-                    }
+                    taken = waiting & {group for each in running.values() for group in each[0].planner.held}
                     waiting -= taken
                     by_group += [time.monotonic() - began] * len(taken)
             times.append(time.monotonic() - began)
@@ -269,7 +265,7 @@ def of_pages(times: int, gpus: int, folder: Path) -> dict[str, Any]:
                 hall.cool(feed)
                 hall.whole()
                 assert hall.check_pages(feed) in (1, 2)
-            found[f"{part}_killed"] = {"p50_seconds": statistics.median(seconds), "longest_seconds": max(seconds)}  # fmt: skip
+            found[f"{part}_killed"] = {"p50_seconds": statistics.median(seconds), "longest_seconds": max(seconds)}
         gpus = sum(hall.rack.gpus.values()) + GPUS * len(hall.loop.nodes)
     return {"gpus": gpus, "pages_each": times, **found, "load_average": os.getloadavg()[0]}
 
@@ -334,9 +330,7 @@ def main(arguments: list[str]) -> int:
         if options.what == "storing":
             found = of_storing(options.members, options.nodes, options.seconds, options.quota)
         elif options.what == "takeover":
-            found = asyncio.run(
-                of_takeover(options.dead_after, options.kills, options.seconds, Path(folder))
-            )
+            found = asyncio.run(of_takeover(options.dead_after, options.kills, options.seconds, Path(folder)))
         elif options.what == "pages":
             found = of_pages(options.times, options.gpus, Path(folder))
         else:

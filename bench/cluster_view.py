@@ -60,13 +60,16 @@ def _lists(fleet: Fleet, jobs: JobService, now: int) -> None:
             continue
         gpus = [gpu.uuid for gpu in node.inventory.gpus]
         message = NodeJobs(
-            session=1, version=now, at=now * 10**9, jobs=(Job(key=key, name="pretrain", user="ada"),),
+            session=1,
+            version=now,
+            at=now * 10**9,
+            jobs=(Job(key=key, name="pretrain", user="ada"),),
             allocations=tuple(Allocation(job=key, gpu=gpu, begin=10**9) for gpu in gpus),
             processes=tuple(
                 GpuProcess(gpu=gpu, pid=now + at, user="ada", name="python", job=key, memory_bytes=2**36)
                 for at, gpu in enumerate(gpus)
             ),
-        )  # fmt: skip
+        )
         jobs.receive(name, msgspec.json.encode(message), set(gpus), now * 10**9)
 
 
@@ -77,7 +80,7 @@ def _joined(jobs: JobService, nodes: int) -> str:
     body, packed = _timed(lambda: zlib.compress(msgspec.msgpack.encode(part), 1))
     found, read = _timed(lambda: msgspec.msgpack.decode(zlib.decompress(body), type=StoredJob))
     halves = {name: _of_nodes(found, number) for number, name in enumerate("ab")}
-    _, joined = _timed(lambda: joined_job(halves, lambda node: "ab"[int(node[1:]) % 2], 200 * 10**9))  # fmt: skip
+    _, joined = _timed(lambda: joined_job(halves, lambda node: "ab"[int(node[1:]) % 2], 200 * 10**9))
     return (
         f"a job on {8 * nodes:,} GPUs: members {made:.0f} ms, packing {packed:.0f} ms, {len(body) / 1e6:.1f} MB; "
         f"reading {read:.0f} ms, joining {joined:.0f} ms"

@@ -62,9 +62,7 @@ NODE_FILES = {
 """Files of /proc that a tree lacks."""
 
 
-def measure(
-    gpus: int, seconds: int, latency: int, settle: float = SETTLE_SECONDS
-) -> dict[str, Any]:
+def measure(gpus: int, seconds: int, latency: int, settle: float = SETTLE_SECONDS) -> dict[str, Any]:
     """Run all at once, at that latency of a driver call in us (0: at once)."""
     peers = here()
     with (
@@ -125,10 +123,7 @@ def measure_node(seconds: int, windows: int, settle: float = SETTLE_SECONDS) -> 
         tree = node_trees.dgx(testbed.folder / "tree")
         node_trees.put(tree.root, NODE_FILES)
         pids: dict[str, int] = {}
-        for name, settings in (
-            ("none", "node_readings = false"),
-            ("all", f'host_root = "{tree.root}"'),
-        ):
+        for name, settings in (("none", "node_readings = false"), ("all", f'host_root = "{tree.root}"')):
             driver = _driver(testbed.folder / name, 8, 0)
             file = testbed.folder / f"{name}.toml"
             file.write_text(

@@ -55,9 +55,7 @@ def ladder(nodes: tuple[int, ...] = LADDER, seconds: int = 10) -> dict[str, Any]
     return {
         "carries_gpus": carried[-1]["gpus"] if carried else 0,
         "breaks_at_gpus": steps[-1]["gpus"] if steps[-1]["broken"] else None,
-        "cpu_seconds_per_million_values": carried[-1]["cpu_seconds_per_million_values"]
-        if carried
-        else None,
+        "cpu_seconds_per_million_values": carried[-1]["cpu_seconds_per_million_values"] if carried else None,
         "steps": {str(each["gpus"]): each for each in steps},
     }
 
@@ -68,9 +66,7 @@ def step(nodes: int, seconds: int) -> dict[str, Any]:
         store = _start_store(testbed)
         us = [sys.executable, "-m", "bench.common_way"]
         subscriber = subprocess.Popen(
-            [*us, "--subscribe", f"{testbed.port},{store},{seconds}"],
-            stdout=subprocess.PIPE,
-            text=True,
+            [*us, "--subscribe", f"{testbed.port},{store},{seconds}"], stdout=subprocess.PIPE, text=True
         )
         assert subscriber.stdout is not None
         subscriber.stdout.readline()  # it listens
@@ -160,9 +156,7 @@ async def subscribe(port: int, store: str, seconds: int) -> dict[str, Any]:
                 document = json.loads(message.payload)
                 points = []
                 for index, gpu in enumerate(document["gpus"]):
-                    point = (
-                        influxdb.Point("gpu").tag("node", document["node"]).tag("gpu", str(index))
-                    )
+                    point = influxdb.Point("gpu").tag("node", document["node"]).tag("gpu", str(index))
                     for name, value in gpu.items():
                         point.field(name, value)
                     points.append(point.time(document["time"]))
@@ -178,10 +172,7 @@ async def subscribe(port: int, store: str, seconds: int) -> dict[str, Any]:
                 print("over", flush=True)
         received = len(lags)
     lags.sort()
-    quantile = {
-        share: lags[min(received - 1, int(share * received))] if lags else None
-        for share in (0.5, 0.99)
-    }
+    quantile = {share: lags[min(received - 1, int(share * received))] if lags else None for share in (0.5, 0.99)}
     return {"received": received, "lag_p50": quantile[0.5], "lag_p99": quantile[0.99]}
 
 

@@ -78,9 +78,8 @@ class Result:
 def served_fleet(nodes: int) -> Iterator[str]:
     """Run a fleet in a process of its own; yields its URL."""
     with subprocess.Popen(
-        [sys.executable, "-m", "bench.live_fleet", "--nodes", str(nodes)],
-        stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        [sys.executable, "-m", "bench.live_fleet", "--nodes", str(nodes)], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
@@ -95,9 +94,7 @@ class Terminal:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.began = time.perf_counter()
-        environment = {
-            k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "SSH_CONNECTION"}
-        }
+        environment = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "SSH_CONNECTION"}}
         self.process = subprocess.Popen(
             [sys.executable, "-c", _CHILD, url, str(answer)],
             stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True,
@@ -149,9 +146,7 @@ class Terminal:
         return 1e3 * (time.perf_counter() - began)
 
 
-def measure(
-    nodes: int, seconds: float, columns: int, rows: int, *, settling: float = 8.0
-) -> Result:
+def measure(nodes: int, seconds: float, columns: int, rows: int, *, settling: float = 8.0) -> Result:
     """Run the measurement. `settling`: seconds in which first layouts are made and all documents come."""
     with served_fleet(nodes) as url, tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "lags"
@@ -172,16 +167,19 @@ def measure(
         samples = json.loads(answer.read_text())[int(25 * settling) :]
         lags = sorted(lag for lag, _ in samples)
     return Result(
-        size=f"{columns}x{rows}", gpus=nodes * 8,
+        size=f"{columns}x{rows}",
+        gpus=nodes * 8,
         cpu_ms_per_second=round(1e3 * used, 1),
         lag_ms_worst=round(1e3 * lags[-1], 1),
         lag_ms_99=round(1e3 * lags[len(lags) * 99 // 100], 1),
         own_ms_worst=round(1e3 * max(busy for _, busy in samples), 1),
         kilobytes_per_second=round(count / passed / 1e3, 1),
-        first_paint_seconds=round(first, 2), first_paint_cpu_seconds=round(started, 2),
-        key_ms_median=round(statistics.median(keys), 1), key_ms_worst=round(max(keys), 1),
+        first_paint_seconds=round(first, 2),
+        first_paint_cpu_seconds=round(started, 2),
+        key_ms_median=round(statistics.median(keys), 1),
+        key_ms_worst=round(max(keys), 1),
         rss_megabytes=round(rss, 1),
-    )  # fmt: skip
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

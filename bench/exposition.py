@@ -45,9 +45,7 @@ class Library(Collector):
         for name in block.names:
             metric = BY_NAME[name]
             make = GaugeMetricFamily if metric.kind is Kind.GAUGE else CounterMetricFamily
-            family = make(
-                f"kilowatch_{name}", metric.help, labels=["cluster", "node", "gpu", "uuid"]
-            )
+            family = make(f"kilowatch_{name}", metric.help, labels=["cluster", "node", "gpu", "uuid"])
             values = fleet.column(name, 0.0).tolist()
             for entry, value in zip(fleet.gpus, values, strict=True):
                 if entry is not None and not math.isnan(value):

@@ -41,9 +41,7 @@ def measure(gpus: int, repeat: int) -> dict[str, float]:
     payload = frames.encode(frames.build(1, 1, 1, {GPU_FAST: rows}))
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
     fleet = Fleet()
-    node = fleet.place(
-        Inventory(node="n", gpus=tuple(Gpu(uuid=str(n), index=n, name="") for n in range(gpus)))
-    )
+    node = fleet.place(Inventory(node="n", gpus=tuple(Gpu(uuid=str(n), index=n, name="") for n in range(gpus))))
 
     def ingest() -> None:
         packed = frames.decode(payload).blocks[0]
@@ -57,9 +55,7 @@ def measure(gpus: int, repeat: int) -> dict[str, float]:
 
     return {
         "values": values,
-        "frame_encode_ns": cost(
-            lambda: frames.encode(frames.build(1, 1, 1, {GPU_FAST: rows})), repeat, values
-        ),
+        "frame_encode_ns": cost(lambda: frames.encode(frames.build(1, 1, 1, {GPU_FAST: rows})), repeat, values),
         "json_encode_ns": cost(lambda: json.dumps(rows), repeat, values),
         "frame_decode_and_store_ns": cost(ingest, repeat, values),
         "json_decode_ns": cost(lambda: json.loads(text), repeat, values),

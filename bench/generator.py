@@ -172,18 +172,12 @@ class Generator:
         offset = node % SLOTS * (SECOND // SLOTS)
         for first in range(command.first, command.last + 1, CHUNK_FRAMES):
             last = min(command.last, first + CHUNK_FRAMES - 1)
-            old = [
-                load.frame(node, seq, self._began + seq * SECOND + offset)
-                for seq in range(first, last + 1)
-            ]
+            old = [load.frame(node, seq, self._began + seq * SECOND + offset) for seq in range(first, last + 1)]
             where = topic(CLUSTER, address.node, Topic.BACKFILL)
             parts.append(wire.publish(where, frames.encode_many(old)))
             self.resent += len(old)
         reply = CommandReply(
-            about=command.about,
-            first=command.first,
-            last=command.last,
-            sent=command.last - command.first + 1,
+            about=command.about, first=command.first, last=command.last, sent=command.last - command.first + 1
         )
         where = topic(CLUSTER, address.node, Topic.REPLY)
         parts.append(wire.publish(where, messages.encode(reply)))
@@ -200,9 +194,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--metrics", type=int)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--connections", type=int, default=SLOTS)
-    parser.add_argument(
-        "--ease-every", type=int, default=0, help="then a frame of each node in so many seconds"
-    )
+    parser.add_argument("--ease-every", type=int, default=0, help="then a frame of each node in so many seconds")
     parser.add_argument("--backlog", type=int, default=0, help="frames of each node in its ring")
     options = parser.parse_args(arguments)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -58,10 +58,7 @@ def lines(tick: Tick) -> dict[str, float]:
     gpus = len(tick.gauges)
     device = np.arange(gpus, dtype=np.int32)
     writer = Writer("bench", 5000)
-    writer.add_devices(
-        StoredDevice(gpu, f"node-{gpu // 8}", uuid(gpu), gpu % 8, "NVIDIA H100")
-        for gpu in range(gpus)
-    )
+    writer.add_devices(StoredDevice(gpu, f"node-{gpu // 8}", uuid(gpu), gpu % 8, "NVIDIA H100") for gpu in range(gpus))
     cells = of_readings(BLOCK, device, np.full(gpus, tick.at), tick.gauges, tick.counters)
 
     def ours() -> int:
@@ -98,9 +95,7 @@ def _by_hand(rows: np.ndarray[Any, Any], at: int) -> int:
 def _points(rows: np.ndarray[Any, Any], at: int) -> int:
     made = []
     for gpu, row in enumerate(rows.tolist()):
-        point = (
-            _new("gpu").tag("gpu", gpu % 8).tag("node", f"node-{gpu // 8}").tag("uuid", uuid(gpu))
-        )
+        point = _new("gpu").tag("gpu", gpu % 8).tag("node", f"node-{gpu // 8}").tag("uuid", uuid(gpu))
         for name, value in zip(BLOCK.names, row, strict=True):
             if value == value:  # noqa: PLR0124 - NaN: a gap
                 point.field(name, value)
@@ -162,9 +157,7 @@ def _caught_up(store: InfluxStore) -> float:
     return time.monotonic() - began
 
 
-def _written(
-    write: Callable[[Batch], int], gpus: int, ticks: int, half: Callable[[], None]
-) -> dict[str, float]:
+def _written(write: Callable[[Batch], int], gpus: int, ticks: int, half: Callable[[], None]) -> dict[str, float]:
     took: list[float] = []
     # From a whole minute: when the run begins decides nothing about how many roll-ups it has.
     start = (time.time_ns() // SECOND - ticks) // 60 * 60 * SECOND
@@ -232,19 +225,13 @@ def latency(gpus: int, seconds: int) -> dict[str, Any]:
         over.wait(SLOW_SECONDS)
         return Reply()
 
-    for name, answer in (
-        ("slow", slowly),
-        ("full", lambda _: Reply(503, "", {"Retry-After": "1"})),
-    ):
+    for name, answer in (("slow", slowly), ("full", lambda _: Reply(503, "", {"Retry-After": "1"}))):
         scripted = Scripted(answer)
         found[name] = _paged(gpus, seconds, scripted.url)
         over.set()
         scripted.close()
     if shutil.which("influxd") is not None:
-        with (
-            tempfile.TemporaryDirectory(prefix="kilowatch-bench-") as folder,
-            _server(Path(folder)) as server,
-        ):
+        with tempfile.TemporaryDirectory(prefix="kilowatch-bench-") as folder, _server(Path(folder)) as server:
             _settings(server.url, Path(folder), 10.0)
             found["up"] = _paged(gpus, seconds, server.url)
     return found
@@ -256,8 +243,7 @@ def _paged(gpus: int, seconds: int, url: str | None) -> dict[str, Any]:
     named = {}
     if url is not None:
         named = {"KILOWATCH__AGGREGATOR__STORE__KIND": "influxdb"}
-        settings = (f'[aggregator.store.influxdb]\nurl = "{url}"\nspool_bytes = {1 << 20}\n'
-                    "setup = false\n")  # fmt: skip
+        settings = f'[aggregator.store.influxdb]\nurl = "{url}"\nspool_bytes = {1 << 20}\nsetup = false\n'
     os.environ.update(named)
     try:
         run = paging.measure(gpus, seconds, settings)
@@ -291,8 +277,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.influx", description=__doc__)
     parser.add_argument("--gpus", type=int, default=10_000)
     parser.add_argument("--ticks", type=int, default=60)
-    parser.add_argument("--latency", type=int, default=0, metavar="SECONDS",
-                        help="page through the server's troubles, so long for each")  # fmt: skip
+    parser.add_argument(
+        "--latency", type=int, default=0, metavar="SECONDS", help="page through the server's troubles, so long for each"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     show(measure(options.gpus, options.ticks, options.latency), as_json=options.json)

@@ -86,31 +86,20 @@ def measure(
         "frames_stored": found["frames"],
         "frames_lost": frames - found["distinct"],
         "frames_duplicated": found["frames"] - found["distinct"],
-        "rows_wrong": abs(frames * options["gpus"] - found["distinct_rows"])
-        + found["rows"]
-        - found["distinct_rows"],
+        "rows_wrong": abs(frames * options["gpus"] - found["distinct_rows"]) + found["rows"] - found["distinct_rows"],
         "frames_resent": sent["resent"],
         "generator_latest_seconds": sent["latest_seconds"],
         "lags": {
-            kind: _lags(
-                after.lags(kind).since(before.lags(kind)), last.own(f"{kind}_lag_highest_seconds")
-            )
+            kind: _lags(after.lags(kind).since(before.lags(kind)), last.own(f"{kind}_lag_highest_seconds"))
             for kind in STAGES
         },
         "work": {
-            name: {
-                "mean": after.mean(name, before),
-                "highest": last.own(f"{name}_highest_seconds"),
-            }
-            for name in WORK
+            name: {"mean": after.mean(name, before), "highest": last.own(f"{name}_highest_seconds")} for name in WORK
         },
         "aggregator_memory_slope_mib_per_hour": trend.slope(),
         "aggregator_memory_lowest_mib": trend.lowest(),
-        "hot_bytes_per_value": None
-        if seal < NEVER_SEAL
-        else disk / (found["rows"] * sent["metrics"]),
-        "aggregator_cpu_seconds_per_million_values": costs["aggregator"].cpu_seconds
-        / (values * window / 1e6),
+        "hot_bytes_per_value": None if seal < NEVER_SEAL else disk / (found["rows"] * sent["metrics"]),
+        "aggregator_cpu_seconds_per_million_values": costs["aggregator"].cpu_seconds / (values * window / 1e6),
         "processes": {name: asdict(cost) for name, cost in costs.items()},
         "complaints": complaints[:5],
     }
@@ -147,9 +136,7 @@ def _nodes(testbed: Testbed) -> float:
 def _lags(lags: Lags, highest: float) -> dict[str, float | None]:
     """Return p50, p99 and max; a quantile is inexact within its bucket, but not above the max."""
     found = {"p50": lags.quantile(0.5), "p99": lags.quantile(0.99)}
-    return {
-        name: None if value is None else min(value, highest) for name, value in found.items()
-    } | {"max": highest}
+    return {name: None if value is None else min(value, highest) for name, value in found.items()} | {"max": highest}
 
 
 def main(arguments: list[str]) -> int:
@@ -179,9 +166,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.overload:
         found = overload.measure(
-            options.cap, options.seconds or 300, options.memory,
-            options.gpus or 0, options.probe_seconds, options.set,
-        )  # fmt: skip
+            options.cap, options.seconds or 300, options.memory, options.gpus or 0, options.probe_seconds, options.set
+        )
         show(found, as_json=options.json)
         return 0 if all(found["overload"]["holds"].values()) else 1
     options.gpus, options.seconds = options.gpus or 10_000, options.seconds or 60
@@ -189,9 +175,8 @@ def main(arguments: list[str]) -> int:
     if problem := lacks_room(values, Path(tempfile.gettempdir())):
         parser.error(problem)
     found = measure(
-        options.gpus, options.seconds, options.broker, options.metrics, options.connections,
-        options.set, options.seal,
-    )  # fmt: skip
+        options.gpus, options.seconds, options.broker, options.metrics, options.connections, options.set, options.seal
+    )
     if options.common:
         found["common_way"] = common_way.ladder()
     show(found, as_json=options.json)

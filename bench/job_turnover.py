@@ -105,21 +105,15 @@ class Turnover:
         self.held[name][place] = (self.key(), self.wall)
         return name
 
-    def allocations(
-        self, name: str, place: int, key: JobKey, begin: int, end: int = 0
-    ) -> list[Allocation]:
+    def allocations(self, name: str, place: int, key: JobKey, begin: int, end: int = 0) -> list[Allocation]:
         """The GPUs of a job."""
         gpus = self.fleet.nodes[name].inventory.gpus[place * GPUS_A_JOB : (place + 1) * GPUS_A_JOB]
-        return [
-            Allocation(job=key, gpu=gpu.uuid, begin=begin, end=end, source="slurm") for gpu in gpus
-        ]
+        return [Allocation(job=key, gpu=gpu.uuid, begin=begin, end=end, source="slurm") for gpu in gpus]
 
     def message(self, name: str) -> bytes:
         """The list of a node."""
         self.versions[name] += 1
-        self.ended[name] = [
-            each for each in self.ended[name] if self.wall - each.end < LISTED_SECONDS * SECOND
-        ]
+        self.ended[name] = [each for each in self.ended[name] if self.wall - each.end < LISTED_SECONDS * SECOND]
         rows = [
             *self.ended[name],
             *(
@@ -128,26 +122,17 @@ class Turnover:
                 for row in self.allocations(name, place, key, begin)
             ),
         ]
-        jobs = {
-            row.job: Job(key=row.job, user=f"u{int(row.job.id) % 40}", state="RUNNING")
-            for row in rows
-        }
+        jobs = {row.job: Job(key=row.job, user=f"u{int(row.job.id) % 40}", state="RUNNING") for row in rows}
         return msgspec.json.encode(
             NodeJobs(
-                session=7,
-                version=self.versions[name],
-                at=self.wall,
-                jobs=tuple(jobs.values()),
-                allocations=tuple(rows),
+                session=7, version=self.versions[name], at=self.wall, jobs=tuple(jobs.values()), allocations=tuple(rows)
             )
         )
 
     def receive(self, names: set[str]) -> None:
         """Send the lists of nodes."""
         messages = [(name, self.message(name)) for name in names]
-        known = {
-            name: {gpu.uuid for gpu in self.fleet.nodes[name].inventory.gpus} for name in names
-        }
+        known = {name: {gpu.uuid for gpu in self.fleet.nodes[name].inventory.gpus} for name in names}
         with self.counted("lists"):
             for name, message in messages:
                 self.jobs.receive(name, message, known[name], self.wall)
@@ -157,8 +142,14 @@ class Turnover:
         matrix, count = self.fleet.matrices[GPU_FAST], self.fleet.size(Table.GPU)
         self.joules += 500.0
         matrix.seen[:count] = self.now
-        for name, value in {"gpu_power_watts": 500.0, "gpu_utilization_ratio": 0.9, "gpu_memory_used_bytes": 6e10,
-                            "gpu_sm_active_ratio": 0.8, "gpu_tensor_active_ratio": 0.4, "gpu_dram_active_ratio": 0.3}.items():  # fmt: skip
+        for name, value in {
+            "gpu_power_watts": 500.0,
+            "gpu_utilization_ratio": 0.9,
+            "gpu_memory_used_bytes": 6e10,
+            "gpu_sm_active_ratio": 0.8,
+            "gpu_tensor_active_ratio": 0.4,
+            "gpu_dram_active_ratio": 0.3,
+        }.items():
             matrix.gauges[:count, matrix.columns[name]] = value
         at = matrix.columns["gpu_energy_joules_total"] - len(matrix.block.gauges)
         matrix.counters[:count, at] = self.joules
@@ -176,7 +167,9 @@ class Turnover:
         if not number:
             batch.runs = [CollectorRun(run, name, 7) for run, name in enumerate(self.names)]
             entries = [entry for entry in self.fleet.gpus if entry is not None]
-            batch.devices = [StoredDevice(row, name, gpu.uuid, gpu.index, "") for row, (name, gpu) in enumerate(entries)]  # fmt: skip
+            batch.devices = [
+                StoredDevice(row, name, gpu.uuid, gpu.index, "") for row, (name, gpu) in enumerate(entries)
+            ]
         self.store.write(batch)
         self.without.write(batch)
 
@@ -199,9 +192,7 @@ class Turnover:
             if self.now >= self.saved + USE_SECONDS:
                 self.saved = self.now
                 jobs = self.jobs
-                running.save(
-                    self.folder, running.of_jobs(jobs.ledger, jobs.meter, jobs.aside, self.now)
-                )
+                running.save(self.folder, running.of_jobs(jobs.ledger, jobs.meter, jobs.aside, self.now))
             self.jobs.forget_ended(self.now, self.wall)
         with self.counted("folds"):
             self.store.tidy()
@@ -221,9 +212,7 @@ class Turnover:
     def remember(self, count: int) -> None:
         """Store jobs that have ended long ago, as the upkeep of a month leaves them."""
         for first in range(0, count, 5000):
-            self.store.write_jobs(
-                [_old(number) for number in range(first, min(count, first + 5000))]
-            )
+            self.store.write_jobs([_old(number) for number in range(first, min(count, first + 5000))])
         for _ in range(0, count, MOVED_AT_ONCE):  # to where no change to others writes them anew
             self.store.maintain(self.wall)
         self.store.tidy()
@@ -234,22 +223,15 @@ async def _no_turn() -> None:
 
 
 def _old(number: int) -> StoredJob:
-    job = Job(
-        key=JobKey("slurm", "lab", f"old-{number}"), user=f"u{number % 40}", state="COMPLETED"
-    )
+    job = Job(key=JobKey("slurm", "lab", f"old-{number}"), user=f"u{number % 40}", state="COMPLETED")
     begin = START - 30 * 86_400 * SECOND + number * SECOND
     rows = [
         AllocationRow(
-            node=f"n{number % 1000:05}",
-            gpu=f"GPU-{number % 1000}-{gpu}",
-            begin=begin,
-            end=begin + 600 * SECOND,
+            node=f"n{number % 1000:05}", gpu=f"GPU-{number % 1000}-{gpu}", begin=begin, end=begin + 600 * SECOND
         )
         for gpu in range(GPUS_A_JOB)
     ]
-    summary = JobSummary(
-        gpu_hours=0.3, coverage=1.0, partial=False, utilization_ratio=0.8, energy_joules=6e5
-    )
+    summary = JobSummary(gpu_hours=0.3, coverage=1.0, partial=False, utilization_ratio=0.8, energy_joules=6e5)
     row = JobRow(
         scheduler="slurm",
         cluster="lab",
@@ -263,9 +245,7 @@ def _old(number: int) -> StoredJob:
         summary=summary,
     )
     accounts = [GpuAccount(node=each.node, gpu=each.gpu, known=600, busy=500) for each in rows]
-    return StoredJob(
-        row=row, record=JobRecord(job=job, allocations=rows), summary=summary, accounts=accounts
-    )
+    return StoredJob(row=row, record=JobRecord(job=job, allocations=rows), summary=summary, accounts=accounts)
 
 
 def measure(gpus: int, jobs_a_minute: float, stored: int, minutes: float) -> dict[str, Any]:
@@ -288,9 +268,7 @@ def measure(gpus: int, jobs_a_minute: float, stored: int, minutes: float) -> dic
             if second % STEP_SECONDS == 0:
                 turnover.step()
         rows = turnover.store.find_jobs(JobQuery(since=START, running=False, limit=1_000_000))
-        by_counters = sum(
-            one.summary.energy_from is EnergyFrom.COUNTERS for one in rows if one.summary
-        )
+        by_counters = sum(one.summary.energy_from is EnergyFrom.COUNTERS for one in rows if one.summary)
         written = len(turnover.store.find_jobs(JobQuery(since=START, limit=1_000_000)))
         turnover.store.close()
         turnover.without.close()
@@ -313,10 +291,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    show(
-        measure(options.gpus, options.jobs_a_minute, options.stored, options.minutes),
-        as_json=options.json,
-    )
+    show(measure(options.gpus, options.jobs_a_minute, options.stored, options.minutes), as_json=options.json)
     return 0
 
 

@@ -53,38 +53,66 @@ def job_of(number: int, jobs: int, users: int, write: int) -> StoredJob:
     node = f"node-{dice.randrange(500):04}"
     gpus = [f"GPU-{dice.getrandbits(128):032x}" for _ in range(dice.choice((1, 1, 1, 2, 4, 8)))]
     job = Job(
-        key=JobKey("slurm", "lab", str(4_000_000 + number)), name=f"train-{number % 97}", user=f"u{number % users}",
-        account=f"a{number % 7}", queue="gpu", submitted=begin - 600 * SECOND, begin=begin, end=end if over else 0,
-        state="COMPLETED" if over else "RUNNING", exit_code=0 if over else None, nodes=1, gpus=len(gpus),
-    )  # fmt: skip
-    rows = [AllocationRow(node=node, gpu=gpu, begin=begin, end=end if over else None, source="slurm") for gpu in gpus]  # fmt: skip
+        key=JobKey("slurm", "lab", str(4_000_000 + number)),
+        name=f"train-{number % 97}",
+        user=f"u{number % users}",
+        account=f"a{number % 7}",
+        queue="gpu",
+        submitted=begin - 600 * SECOND,
+        begin=begin,
+        end=end if over else 0,
+        state="COMPLETED" if over else "RUNNING",
+        exit_code=0 if over else None,
+        nodes=1,
+        gpus=len(gpus),
+    )
+    rows = [AllocationRow(node=node, gpu=gpu, begin=begin, end=end if over else None, source="slurm") for gpu in gpus]
     joules = [round(dice.uniform(1e6, 1e9), 3) for _ in range(2)]
-    months = {"2025-06": _sums(dice, seconds / 2)} if number % 20 == 0 else {}  # fmt: skip
+    months = {"2025-06": _sums(dice, seconds / 2)} if number % 20 == 0 else {}
     accounts = [
         GpuAccount(
-            node=node, gpu=gpu, memory_peak=float(dice.randrange(1 << 30, 80 << 30, 1 << 20)), at=end, counter=joules[1],
-            first="2025-05", month="2025-06", edges=months, counters=dict(zip((begin, end), joules, strict=True)),
+            node=node,
+            gpu=gpu,
+            memory_peak=float(dice.randrange(1 << 30, 80 << 30, 1 << 20)),
+            at=end,
+            counter=joules[1],
+            first="2025-05",
+            month="2025-06",
+            edges=months,
+            counters=dict(zip((begin, end), joules, strict=True)),
             limits={word: round(dice.uniform(0, seconds), 3) for word in LIMITS},
             use={place: round(dice.uniform(0, seconds), 3) for place in dice.sample(range(BINS), 12)},
-            energy_from=EnergyFrom.COUNTERS, **_sums(dice, float(seconds)),
+            energy_from=EnergyFrom.COUNTERS,
+            **_sums(dice, float(seconds)),
         )
         for gpu in gpus
-    ]  # fmt: skip
+    ]
     summary = summarize(accounts, {(node, gpu): float(seconds) for gpu in gpus}, {}, "EUR")
     row = JobRow(
-        scheduler="slurm", cluster="lab", id=job.key.id, job_name=job.name, user=job.user, account=job.account,
-        queue=job.queue, state=job.state, submitted=job.submitted, begin=begin, end=end if over else None,
-        phase=JobPhase.ENDED if over else JobPhase.RUNNING, nodes=[node], gpus=len(gpus), gpus_asked=len(gpus), summary=summary,
-    )  # fmt: skip
-    return StoredJob(row=row, record=JobRecord(job=job, allocations=rows), summary=summary, accounts=accounts)  # fmt: skip
+        scheduler="slurm",
+        cluster="lab",
+        id=job.key.id,
+        job_name=job.name,
+        user=job.user,
+        account=job.account,
+        queue=job.queue,
+        state=job.state,
+        submitted=job.submitted,
+        begin=begin,
+        end=end if over else None,
+        phase=JobPhase.ENDED if over else JobPhase.RUNNING,
+        nodes=[node],
+        gpus=len(gpus),
+        gpus_asked=len(gpus),
+        summary=summary,
+    )
+    return StoredJob(row=row, record=JobRecord(job=job, allocations=rows), summary=summary, accounts=accounts)
 
 
 def _sums(dice: random.Random, seconds: float) -> dict[str, Any]:
     """Return sums as of a job whose GPU was read all the time: the times are those for which it had it."""
     return {
-        name: seconds
-        if name.endswith("_seconds") or name in _TIMES
-        else round(dice.uniform(1, 1e6), 3)
+        name: seconds if name.endswith("_seconds") or name in _TIMES else round(dice.uniform(1, 1e6), 3)
         for name in SUMS
     }
 
@@ -114,7 +142,7 @@ def measure(jobs: int, users: int) -> dict[str, Any]:
         seconds, found = [], 0
         for number in range(9):
             began = time.perf_counter()
-            rows = store.find_jobs(JobQuery(user=f"u{number % users}", since=month, until=month + 30 * 86_400 * SECOND))  # fmt: skip
+            rows = store.find_jobs(JobQuery(user=f"u{number % users}", since=month, until=month + 30 * 86_400 * SECOND))
             seconds.append(time.perf_counter() - began)
             found = max(found, len(rows))
         store.close()

@@ -39,10 +39,7 @@ def measure(
     """Run both at once, with so many processes on each GPU, twice for so many windows: `seconds` in all, or
     `LEAST_SECONDS` each."""
     window = max(LEAST_SECONDS, seconds / 2 / windows)
-    sleepers = [
-        subprocess.Popen(["sleep", f"{seconds + 600 + number}"])
-        for number in range(gpus * processes)
-    ]
+    sleepers = [subprocess.Popen(["sleep", f"{seconds + 600 + number}"]) for number in range(gpus * processes)]
     pids = [process.pid for process in sleepers]
     rows: list[dict[str, dict[str, float]]] = []
     try:
@@ -54,9 +51,7 @@ def measure(
             process.wait()
     found: dict[str, Any] = {"gpus": gpus, "processes": len(pids), "windows": len(rows)}
     for name in ("with", "without"):
-        found[name] = {
-            figure: statistics.median(row[name][figure] for row in rows) for figure in rows[0][name]
-        }
+        found[name] = {figure: statistics.median(row[name][figure] for row in rows) for figure in rows[0][name]}
     for figure in found["with"]:
         added = [row["with"][figure] - row["without"][figure] for row in rows]
         found[f"added_{figure}"] = statistics.median(added)
@@ -108,9 +103,7 @@ def _windows(
     return rows
 
 
-def _wait(
-    drivers: dict[str, FakeDriver], pids: list[int], gpus: int, processes: int, seconds: float
-) -> None:
+def _wait(drivers: dict[str, FakeDriver], pids: list[int], gpus: int, processes: int, seconds: float) -> None:
     """Wait, while one GPU after the other changes hands once a minute."""
     deadline, turn = time.monotonic() + seconds, 0
     while (left := deadline - time.monotonic()) > 0:

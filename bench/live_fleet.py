@@ -58,12 +58,7 @@ class LiveFleet(FakeView):
             self.add(_inventory(name, number, RELEASE if still else release()))
         self.electrical = ElectricalService(_site(names), Path("/nowhere"))
         self.pipeline = AlertPipeline(
-            load(),
-            lambda *_: None,
-            cluster="site-a",
-            impairments=self.impairments,
-            now=self.now(),
-            wall=self.wall(),
+            load(), lambda *_: None, cluster="site-a", impairments=self.impairments, now=self.now(), wall=self.wall()
         )
         self._busy = self._chance.choice([0.15, 0.6, 0.95], -(-nodes // 16), p=[0.15, 0.25, 0.6])
         self._wander, self._joules = np.zeros(nodes * GPUS), np.zeros(nodes * GPUS)
@@ -108,18 +103,11 @@ class LiveFleet(FakeView):
         snapshots = self.electrical.snapshots(self.fleet, now, wall)
         await self._pause(spent)
         events = (
-            [_xid(self, number, wall) for number in _picked(LOST, len(self.fleet.nodes))]
-            if self.second == 3
-            else []
+            [_xid(self, number, wall) for number in _picked(LOST, len(self.fleet.nodes))] if self.second == 3 else []
         )
         self.happened = [*events, *self.happened]
         for _ in self.pipeline.steps(
-            self.fleet,
-            now,
-            wall,
-            events,
-            listening=True,
-            snapshots=() if snapshots is None else snapshots.all(),
+            self.fleet, now, wall, events, listening=True, snapshots=() if snapshots is None else snapshots.all()
         ):
             await self._pause(spent)
         self.second += 1
@@ -168,11 +156,7 @@ class LiveFleet(FakeView):
 
     def _node(self) -> Mapping[str, Floats]:
         power = self.fleet.column("gpu_power_watts", self.now())
-        sums = (
-            np.nansum(power.reshape(-1, GPUS), axis=1)
-            if power.size
-            else np.zeros(len(self.fleet.nodes))
-        )
+        sums = np.nansum(power.reshape(-1, GPUS), axis=1) if power.size else np.zeros(len(self.fleet.nodes))
         count = len(sums)
         return {
             "node_wall_power_watts": (sums + 1900.0) * 1.06, "node_driver_up": np.ones(count),
@@ -197,16 +181,29 @@ def _narrow(wide: Floats) -> npt.NDArray[np.float32]:
 
 def _inventory(name: str, number: int, of: str) -> Inventory:
     gpus = tuple(
-        Gpu(uuid=f"GPU-{number:08x}-{index}", index=index, name="NVIDIA H100 80GB HBM3",
-            pci=f"0000:{16 * index + 27:02x}:00.0", serial=f"165{number:06d}{index}", power_limit_watts=700.0)
+        Gpu(
+            uuid=f"GPU-{number:08x}-{index}",
+            index=index,
+            name="NVIDIA H100 80GB HBM3",
+            pci=f"0000:{16 * index + 27:02x}:00.0",
+            serial=f"165{number:06d}{index}",
+            power_limit_watts=700.0,
+        )
         for index in range(GPUS)
-    )  # fmt: skip
+    )
     pool = MemoryPool(gpus=tuple(gpu.uuid for gpu in gpus), bytes=640 * 2**30, over="nvswitch")
     return Inventory(
-        node=name, cluster="site-a", session=7, kilowatch=of, source="simulated:stage",
-        driver_version="580.105.08", driver_state="up", gpus=gpus, pools=(pool,),
+        node=name,
+        cluster="site-a",
+        session=7,
+        kilowatch=of,
+        source="simulated:stage",
+        driver_version="580.105.08",
+        driver_state="up",
+        gpus=gpus,
+        pools=(pool,),
         host={"rack": f"R{number // A_RACK + 1:03d}", "job": f"job-{8800 + number // 16}", "product": "DGX H100"},
-    )  # fmt: skip
+    )
 
 
 def _site(names: Sequence[str]) -> dict[str, Any]:
@@ -217,17 +214,14 @@ def _site(names: Sequence[str]) -> dict[str, Any]:
     for number, rack in enumerate(racks):
         for role in "AB":
             panel = f"RPP-{number // 8 + 1:02d}{role}"
-            panels[panel] = {
-                "volts": 415,
-                "wiring": "3ph-wye",
-                "breaker": 800,
-                "source": f"utility-{role}",
-            }
+            panels[panel] = {"volts": 415, "wiring": "3ph-wye", "breaker": 800, "source": f"utility-{role}"}
             tight = number == min(TIGHT, len(racks) - 1) and role == "A"
             circuits[f"PDU-{number + 1:03d}{role}"] = {
-                "panel": panel, "breaker": 15 if tight else 80, "poles": 3,
+                "panel": panel,
+                "breaker": 15 if tight else 80,
+                "poles": 3,
                 "redundancy": {"group": f"R{number + 1:03d}", "role": role, "scheme": "2N"},
-            }  # fmt: skip
+            }
         for node in rack:
             cords = [
                 {"psu": "1-3", "circuit": f"PDU-{number + 1:03d}A"},
@@ -246,8 +240,16 @@ def _site(names: Sequence[str]) -> dict[str, Any]:
 def _xid(live: LiveFleet, number: int, wall: int) -> Event:
     name = list(live.fleet.nodes)[number]
     gpu = live.fleet.nodes[name].inventory.gpus[0]
-    return Event(id=f"7-{number}", node=name, at=wall, kind="xid", gpu=gpu.uuid, pci=gpu.pci,
-                 message="XID 79: GPU has fallen off the bus", data={"xid": 79})  # fmt: skip
+    return Event(
+        id=f"7-{number}",
+        node=name,
+        at=wall,
+        kind="xid",
+        gpu=gpu.uuid,
+        pci=gpu.pci,
+        message="XID 79: GPU has fallen off the bus",
+        data={"xid": 79},
+    )
 
 
 async def run(nodes: int, listen: str, seconds: float) -> None:

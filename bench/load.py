@@ -78,9 +78,7 @@ class Load:
         """Return a node's inventory, encoded."""
         base = self.inventories[node % BASES]
         gpus = tuple(
-            msgspec.structs.replace(
-                gpu, uuid=f"GPU-{node:08x}-0000-4000-8000-{gpu.index:012x}", serial=None
-            )
+            msgspec.structs.replace(gpu, uuid=f"GPU-{node:08x}-0000-4000-8000-{gpu.index:012x}", serial=None)
             for gpu in base.gpus
         )
         mine = msgspec.structs.replace(

@@ -50,15 +50,7 @@ REFILL_PATIENCE = 1800.0
 STILL_SECONDS = 15.0
 """As long as a mean may be open, and half as long again."""
 DROPPED = "$SYS/broker/publish/messages/dropped"
-STEPS = (
-    "nothing",
-    "history of half",
-    "history",
-    "frames",
-    "viewers slowed",
-    "viewers",
-    "device metrics",
-)
+STEPS = ("nothing", "history of half", "history", "frames", "viewers slowed", "viewers", "device metrics")
 
 
 class HealthProbe:
@@ -77,10 +69,7 @@ class HealthProbe:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
         self._thread.join()
@@ -157,9 +146,7 @@ def probe(nodes: int, cap: float, settings: str, seconds: int = PROBE_SECONDS) -
         sent = testbed.end_generator()
         testbed.end_aggregator()
         found = testbed.audit()
-    shed = after.sum("kilowatch_shed_frames_total") + after.sum(
-        "kilowatch_shed_frames_skipped_total"
-    )
+    shed = after.sum("kilowatch_shed_frames_total") + after.sum("kilowatch_shed_frames_skipped_total")
     p99 = lag.quantile(0.99) or 0.0
     lost = sent["sent"] - found["distinct"]
     return {
@@ -177,9 +164,7 @@ def probe(nodes: int, cap: float, settings: str, seconds: int = PROBE_SECONDS) -
     }
 
 
-def carried(
-    cap: float, settings: str, guess: int, seconds: int
-) -> tuple[int, list[dict[str, Any]]]:
+def carried(cap: float, settings: str, guess: int, seconds: int) -> tuple[int, list[dict[str, Any]]]:
     """Return the most nodes that are carried, and all probes: up from a guess while it is carried,
     else down until it is."""
     nodes, tried = max(FEWEST_NODES, round(guess / GPUS)), list[dict[str, Any]]()
@@ -200,11 +185,7 @@ def overload(nodes: int, cap: float, settings: str, seconds: int, limit_mib: int
     with ExitStack() as stack:
         more = f"memory_limit_bytes = {limit_mib * 1024 * 1024}"
         testbed = stack.enter_context(Testbed("mosquitto", f"{more}\n{settings}"))
-        drops = _begin(
-            stack, testbed, cap,
-            nodes=2 * nodes, gpus=GPUS, seconds=seconds,
-            ease_every=EASE_EVERY,
-        )  # fmt: skip
+        drops = _begin(stack, testbed, cap, nodes=2 * nodes, gpus=GPUS, seconds=seconds, ease_every=EASE_EVERY)
         began, steps = time.monotonic(), list[tuple[int, int]]()
         trend = stack.enter_context(MemoryTrend(testbed.pids["aggregator"]))
         health = HealthProbe(testbed.http)
@@ -216,12 +197,15 @@ def overload(nodes: int, cap: float, settings: str, seconds: int, limit_mib: int
                 if not steps or steps[-1][1] != step:
                     steps.append((round(time.monotonic() - began), step))
                 _print_line(
-                    second=round(time.monotonic() - began), step=STEPS[step],
-                    missing=int(page.own("holes_open")), rules_max=page.own("rule_period_highest_seconds"),
+                    second=round(time.monotonic() - began),
+                    step=STEPS[step],
+                    missing=int(page.own("holes_open")),
+                    rules_max=page.own("rule_period_highest_seconds"),
                     health_late=sum(each > HEALTH_LATEST for each in health.seconds),
-                    health_max=max(health.seconds, default=0.0), dropped=drops.count(),
+                    health_max=max(health.seconds, default=0.0),
+                    dropped=drops.count(),
                     **_readings(page),
-                )  # fmt: skip
+                )
             return page
 
         meter = CpuMeter(**testbed.pids)
@@ -282,14 +266,7 @@ def overload(nodes: int, cap: float, settings: str, seconds: int, limit_mib: int
     }
 
 
-def measure(
-    cap: float,
-    seconds: int,
-    limit_mib: int,
-    guess: int,
-    probe_seconds: int,
-    settings: str,
-) -> dict[str, Any]:
+def measure(cap: float, seconds: int, limit_mib: int, guess: int, probe_seconds: int, settings: str) -> dict[str, Any]:
     """Find the load that is carried, and send twice that."""
     nodes, tried = carried(cap, settings, guess or round(GUESS * cap), probe_seconds)
     best = next(one for one in reversed(tried) if one["nodes"] == nodes)
@@ -308,11 +285,7 @@ def _begin(stack: ExitStack, testbed: Testbed, cap: float, **options: int) -> Br
     testbed.start_generator(**options)
     drops = BrokerDrops(testbed.port)
     stack.callback(drops.close)
-    wait_until(
-        "all inventories",
-        lambda: testbed.page().sum("kilowatch_cluster_nodes") >= options["nodes"],
-        300,
-    )
+    wait_until("all inventories", lambda: testbed.page().sum("kilowatch_cluster_nodes") >= options["nodes"], 300)
     testbed.proceed()
     # The tables and names of a fleet are stored once: that is no part of its load.
     wait_until("the first commit", lambda: testbed.page().own("store_seconds_count") > 0)

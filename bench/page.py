@@ -241,12 +241,8 @@ def rows(commands: Mapping[str, str], found: Mapping[str, Figures]) -> list[Tabl
 
 def table(found: list[TableRow]) -> str:
     """Return the rows as Markdown."""
-    lines = ["| what | here | against, in the same run | ratio | command |",
-             "| --- | ---: | --- | ---: | --- |"]  # fmt: skip
-    lines += [
-        f"| {row.what} | {row.ours} | {row.against} | {row.ratio} | `{row.command}` |"
-        for row in found
-    ]
+    lines = ["| what | here | against, in the same run | ratio | command |", "| --- | ---: | --- | ---: | --- |"]
+    lines += [f"| {row.what} | {row.ours} | {row.against} | {row.ratio} | `{row.command}` |" for row in found]
     return "\n".join(lines)
 
 

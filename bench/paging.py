@@ -118,9 +118,13 @@ class Probes:
         self.failed[uuid] = time.time()
         if number % 2:
             event = Event(
-                id=f"{self._load.session(node)}-{number}", node=self._load.name(node),
-                at=time.time_ns(), kind="xid", gpu=uuid, data={"xid": 79},
-            )  # fmt: skip
+                id=f"{self._load.session(node)}-{number}",
+                node=self._load.name(node),
+                at=time.time_ns(),
+                kind="xid",
+                gpu=uuid,
+                data={"xid": 79},
+            )
             body = messages.encode(event)
             self._connection.sendall(wire.publish(self._topic(node, Topic.EVENT), body))
         else:
@@ -153,14 +157,10 @@ def measure(gpus: int, seconds: int, settings: str = "") -> dict[str, Any]:
     try:
         with Testbed("mosquitto", f"{settings}\n{channel}") as testbed:
             testbed.start_aggregator()
-            testbed.start_generator(
-                nodes=nodes, gpus=GPUS_PER_NODE, seconds=seconds + 2 * WARM_SECONDS + int(LATEST)
-            )
+            testbed.start_generator(nodes=nodes, gpus=GPUS_PER_NODE, seconds=seconds + 2 * WARM_SECONDS + int(LATEST))
             probes = Probes(make_load(nodes, GPUS_PER_NODE), testbed.port, nodes, min(8, count))
             wait_until(
-                "all inventories",
-                lambda: testbed.page().sum("kilowatch_cluster_nodes") >= nodes + min(8, count),
-                300,
+                "all inventories", lambda: testbed.page().sum("kilowatch_cluster_nodes") >= nodes + min(8, count), 300
             )
             testbed.proceed()
             _tick(probes, WARM_SECONDS)
@@ -178,14 +178,10 @@ def measure(gpus: int, seconds: int, settings: str = "") -> dict[str, Any]:
             runs = after.own("rules_seconds_count") - before.own("rules_seconds_count")
             rule_seconds = after.own("rules_seconds_sum") - before.own("rules_seconds_sum")
             judged = after.lags("judged").since(before.lags("judged"))
-            complaints = [
-                line for line in testbed.log("aggregator").splitlines() if "WARN" not in line
-            ]
+            complaints = [line for line in testbed.log("aggregator").splitlines() if "WARN" not in line]
     finally:
         receiver.close()
-    took = sorted(
-        receiver.came[uuid] - at for uuid, at in probes.failed.items() if uuid in receiver.came
-    )
+    took = sorted(receiver.came[uuid] - at for uuid, at in probes.failed.items() if uuid in receiver.came)
     return {
         "gpus": nodes * GPUS_PER_NODE,
         "faults": count,
@@ -193,10 +189,7 @@ def measure(gpus: int, seconds: int, settings: str = "") -> dict[str, Any]:
         "pages": receiver.pages,
         "page_seconds": {"p50": _rank(took, 0.5), "p99": _rank(took, 0.99), "max": _rank(took, 1)},
         "judged_seconds": {"p50": judged.quantile(0.5), "p99": judged.quantile(0.99)},
-        "rule_runs_per_second": runs
-        / costs["aggregator"].cpu_seconds
-        * costs["aggregator"].cpu_percent
-        / 100,
+        "rule_runs_per_second": runs / costs["aggregator"].cpu_seconds * costs["aggregator"].cpu_percent / 100,
         "rule_run_seconds": rule_seconds / runs if runs else None,
         "processes": {name: asdict(cost) for name, cost in costs.items()},
         "complaints": complaints[:5],

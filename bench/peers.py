@@ -84,12 +84,8 @@ def fast_lane() -> tuple[list[tuple[str, tuple[int, ...]]], list[int]]:
         for metric in CATALOGUE
         if metric.table is Table.GPU and metric.lane is Lane.FAST and metric.readers("nvml")
     ]
-    calls = list(
-        dict.fromkeys((each.function, each.args) for each in first if isinstance(each, Call))
-    )
-    return calls, [
-        each.id for each in first if isinstance(each, Field) and isinstance(each.id, int)
-    ]
+    calls = list(dict.fromkeys((each.function, each.args) for each in first if isinstance(each, Call)))
+    return calls, [each.id for each in first if isinstance(each, Field) and isinstance(each.id, int)]
 
 
 def numbers(value: object) -> int:

@@ -42,11 +42,7 @@ def memory(pid: int) -> dict[str, float]:
     """Return `rss_mib`, `pss_mib` (shared pages divided among their users) and `peak_rss_mib`."""
     rollup = _kilobytes(Path(f"/proc/{pid}/smaps_rollup"))
     status = _kilobytes(Path(f"/proc/{pid}/status"))
-    return {
-        "rss_mib": rollup["Rss"] / 1024,
-        "pss_mib": rollup["Pss"] / 1024,
-        "peak_rss_mib": status["VmHWM"] / 1024,
-    }
+    return {"rss_mib": rollup["Rss"] / 1024, "pss_mib": rollup["Pss"] / 1024, "peak_rss_mib": status["VmHWM"] / 1024}
 
 
 def _kilobytes(file: Path) -> dict[str, float]:
@@ -146,9 +142,7 @@ class CpuCap:
         if self._group is None:
             self._thread.join()
             return
-        statistics = dict(
-            line.split() for line in (self._group / "cpu.stat").read_text().splitlines()
-        )
+        statistics = dict(line.split() for line in (self._group / "cpu.stat").read_text().splitlines())
         for name, unit in (("throttled_time", 1e-9), ("throttled_usec", 1e-6)):
             self.stopped_seconds += int(statistics.get(name, 0)) * unit
         self._leave_group()
@@ -162,9 +156,7 @@ class CpuCap:
         inside = Path(f"/proc/{self._pid}/cgroup").read_text().splitlines()
         wanted = "" if first == CGROUPS else "cpu"
         (name,) = [
-            path
-            for _, controllers, path in (line.split(":", 2) for line in inside)
-            if wanted in controllers.split(",")
+            path for _, controllers, path in (line.split(":", 2) for line in inside) if wanted in controllers.split(",")
         ] or ["/"]
         group, self._home = first / f"kilowatch-{self._pid}", first / name.lstrip("/")
         group.mkdir()

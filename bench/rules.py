@@ -22,13 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from aggregator.cluster.cluster_peers import (
-    ASK_SECONDS,
-    PeersPart,
-    answer_to,
-    question_to,
-    stated_values,
-)
+from aggregator.cluster.cluster_peers import ASK_SECONDS, PeersPart, answer_to, question_to, stated_values
 from alerts.engine.engine import RuleEngine
 from alerts.rules.condition import ConditionKind
 from alerts.rules.names import home
@@ -65,9 +59,7 @@ class MovingFleet:
         self._links = links
         self._errors = errors
         self.fleet = Fleet()
-        self.nodes = [
-            self.fleet.place(_inventory(number, links)) for number in range(max(1, gpus // GPUS))
-        ]
+        self.nodes = [self.fleet.place(_inventory(number, links)) for number in range(max(1, gpus // GPUS))]
         self._sick = np.arange(7, len(self.nodes) * GPUS, 1000)
         self._lost = np.arange(3, len(self.nodes) * GPUS, 10_000)
 
@@ -115,8 +107,7 @@ class MovingFleet:
 
 def _inventory(number: int, links: int) -> Inventory:
     gpus = tuple(
-        Gpu(uuid=f"GPU-{number:06d}-{index}", index=index, name="NVIDIA H100 80GB HBM3")
-        for index in range(GPUS)
+        Gpu(uuid=f"GPU-{number:06d}-{index}", index=index, name="NVIDIA H100 80GB HBM3") for index in range(GPUS)
     )
     return Inventory(
         node=f"node-{number:06d}",
@@ -162,11 +153,7 @@ def measure(
     gpus: int, links: int, ticks: int, circuits: int, kinds: Collection[str] = (), jobs: str = ""
 ) -> dict[str, Any]:
     """Return ms a tick, bytes a GPU, and the ratio to the floor; `kinds` and `jobs`: as `--kinds` and `--jobs`."""
-    rules = [
-        rule
-        for rule in load()
-        if not kinds or any(_kind(part) in kinds for part in conditions_of(rule.when))
-    ]
+    rules = [rule for rule in load() if not kinds or any(_kind(part) in kinds for part in conditions_of(rule.when))]
     moving, engine = MovingFleet(gpus, links, errors=bool(kinds)), RuleEngine(rules)
     alike = snapshots(circuits)
     other = OtherHalves(moving, engine, split=jobs == "split") if jobs else None
@@ -211,10 +198,7 @@ class OtherHalves:
             job = Job(key=key, user="ada", gpus=len(gpus) * (2 if split else 1))
             held = tuple(Allocation(job=key, gpu=gpu.uuid, begin=_EPOCH) for gpu in gpus)
             sources = (JobSourceState(name="slurm"),)
-            engine.jobs.put(
-                node.inventory.node,
-                NodeJobs(session=1, jobs=(job,), allocations=held, sources=sources),
-            )
+            engine.jobs.put(node.inventory.node, NodeJobs(session=1, jobs=(job,), allocations=held, sources=sources))
         self._elsewhere = PeersElsewhere()
         self._times: list[float] = []
         self._bytes: list[int] = []
@@ -237,10 +221,7 @@ class OtherHalves:
         """Return what a question costs."""
         if not self._times:
             return {}
-        return {
-            "exchange_milliseconds": float(np.mean(self._times)) * 1e3,
-            "answer_bytes": float(np.mean(self._bytes)),
-        }
+        return {"exchange_milliseconds": float(np.mean(self._times)) * 1e3, "answer_bytes": float(np.mean(self._bytes))}
 
 
 def _kind(condition: ConditionKind) -> str:
@@ -260,9 +241,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     kinds = {word for word in options.kinds.split(",") if word}
-    found = measure(
-        options.gpus, options.links, options.ticks, options.circuits, kinds, options.jobs
-    )
+    found = measure(options.gpus, options.links, options.ticks, options.circuits, kinds, options.jobs)
     show(found, as_json=options.json)
     return 0
 

@@ -27,16 +27,7 @@ from bench import store_peers
 from bench.exposition import best, make_fleet
 from bench.load import SECOND, make_load
 from bench.report import show
-from bench.store_ticks import (
-    GPUS,
-    LONG,
-    METRICS,
-    Tick,
-    batch_of,
-    fleet_ticks,
-    history_ticks,
-    uuid,
-)
+from bench.store_ticks import GPUS, LONG, METRICS, Tick, batch_of, fleet_ticks, history_ticks, uuid
 from telemetry.fleet import Fleet
 
 HISTORY_SECONDS = 3600
@@ -69,9 +60,7 @@ def insert(folder: Path, gpus: int, ticks: int) -> dict[str, Any]:
     }
 
 
-def history(
-    folder: Path, gpus: int, seconds: int, start: int, *, lively: bool = False
-) -> dict[str, Any]:
+def history(folder: Path, gpus: int, seconds: int, start: int, *, lively: bool = False) -> dict[str, Any]:
     """Return the cost and the result of sealing, and the time of a query of one GPU's hour."""
     folder.mkdir()
     config = StoreConfig(seal_seconds=LONG, raw_age_seconds=100 * LONG, rollup_age_seconds=AGES)
@@ -92,9 +81,7 @@ def history(
     began, pieces, longest = time.perf_counter(), 0, 0.0
     while True:
         piece = time.perf_counter()
-        more = store.maintain(
-            start + int(3 * LONG * SECOND)
-        )  # far enough on for the period to be over
+        more = store.maintain(start + int(3 * LONG * SECOND))  # far enough on for the period to be over
         longest = max(longest, time.perf_counter() - piece)
         if not more:
             break
@@ -138,9 +125,7 @@ def fleet_top(fleet: Fleet, metric: str, count: int, now: float) -> list[tuple[s
     return [(entry[0], entry[1].uuid, value) for entry, value in named if entry is not None]
 
 
-def measure(
-    gpus: int, ticks: int, history_gpus: int, seconds: int, *, peers: bool
-) -> dict[str, Any]:
+def measure(gpus: int, ticks: int, history_gpus: int, seconds: int, *, peers: bool) -> dict[str, Any]:
     """Run all measurements."""
     gpus, history_gpus = gpus - gpus % GPUS, history_gpus - history_gpus % GPUS
     start = time.time_ns() // SECOND * SECOND - (seconds + 100) * SECOND
@@ -173,10 +158,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--peers", action="store_true", help="InfluxDB and VictoriaMetrics too")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    found = measure(
-        options.gpus, options.ticks, options.history_gpus, options.history_seconds,
-        peers=options.peers,
-    )  # fmt: skip
+    found = measure(options.gpus, options.ticks, options.history_gpus, options.history_seconds, peers=options.peers)
     show(found, as_json=options.json)
     return 0
 

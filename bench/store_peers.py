@@ -120,9 +120,7 @@ def _influx(port: int) -> Ask:
 
 
 def _victoria(port: int) -> Ask:
-    return lambda path, **query: _get(
-        f"http://127.0.0.1:{port}/{path}?{urllib.parse.urlencode(query)}"
-    )
+    return lambda path, **query: _get(f"http://127.0.0.1:{port}/{path}?{urllib.parse.urlencode(query)}")
 
 
 def lines(ticks: Iterable[Tick]) -> Iterator[bytes]:
@@ -187,12 +185,8 @@ def _hour(name: str, ask: Ask, start: int, seconds: int) -> int:
     """Return how many readings one GPU's hour has."""
     finish = start + seconds * _NANOSECOND
     if name == "influxdb":
-        text = (
-            f"select \"{METRIC}\" from gpu where gpu = '4' and time >= {start} and time < {finish}"
-        )
-        return len(
-            json.loads(ask("query", db="history", q=text))["results"][0]["series"][0]["values"]
-        )
+        text = f"select \"{METRIC}\" from gpu where gpu = '4' and time >= {start} and time < {finish}"
+        return len(json.loads(ask("query", db="history", q=text))["results"][0]["series"][0]["values"])
     answer = ask(
         "api/v1/export",
         **{"match[]": f'{METRIC}{{gpu="4"}}'},
@@ -206,9 +200,7 @@ def _top(name: str, ask: Ask) -> int:
     """Return how many rows the answer has."""
     if name == "influxdb":
         text = f'select top("{METRIC}", "gpu", 50) from gpu where time > now() - 5m'
-        return len(
-            json.loads(ask("query", db="fleet", q=text))["results"][0]["series"][0]["values"]
-        )
+        return len(json.loads(ask("query", db="fleet", q=text))["results"][0]["series"][0]["values"])
     answer = ask("api/v1/query", query=f"topk(50, {METRIC})")
     return len(json.loads(answer)["data"]["result"])
 

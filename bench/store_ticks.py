@@ -47,17 +47,11 @@ def fleet_ticks(gpus: int, ticks: int, start: int) -> Iterator[Tick]:
     """Yield the seconds of a wide fleet, from the bodies of `bench.load`."""
     load = make_load(gpus // GPUS, GPUS)
     for tick in range(ticks):
-        packed = [
-            frames.decode(load.frame(node, tick % TICKS, 1)).blocks[0] for node in range(load.nodes)
-        ]
+        packed = [frames.decode(load.frame(node, tick % TICKS, 1)).blocks[0] for node in range(load.nodes)]
         yield Tick(
             start + tick * SECOND,
-            np.frombuffer(b"".join(each.gauges for each in packed), "<f4").reshape(
-                gpus, len(BLOCK.gauges)
-            ),
-            np.frombuffer(b"".join(each.counters for each in packed), "<f8").reshape(
-                gpus, len(BLOCK.counters)
-            ),
+            np.frombuffer(b"".join(each.gauges for each in packed), "<f4").reshape(gpus, len(BLOCK.gauges)),
+            np.frombuffer(b"".join(each.counters for each in packed), "<f8").reshape(gpus, len(BLOCK.counters)),
         )
 
 
@@ -72,9 +66,7 @@ def history_ticks(gpus: int, seconds: int, start: int, *, lively: bool = False) 
         for name, (share, step) in LIVELY.items() if lively else ():
             moved = dice.random(gpus) < share
             rows[:, BLOCK.names.index(name)] -= moved * step * dice.integers(1, 9, gpus)
-        yield Tick(
-            start + second * SECOND, rows[:, :split].astype(np.float32), rows[:, split:].copy()
-        )
+        yield Tick(start + second * SECOND, rows[:, :split].astype(np.float32), rows[:, split:].copy())
 
 
 def batch_of(ticks: list[Tick], first: int, *, named: bool) -> Batch:
@@ -103,10 +95,7 @@ def batch_of(ticks: list[Tick], first: int, *, named: bool) -> Batch:
     )
     if named:
         batch.runs = [CollectorRun(node, f"node-{node}", 1) for node in range(nodes)]
-        batch.devices = [
-            StoredDevice(gpu, f"node-{gpu // GPUS}", uuid(gpu), gpu % GPUS, "")
-            for gpu in range(gpus)
-        ]
+        batch.devices = [StoredDevice(gpu, f"node-{gpu // GPUS}", uuid(gpu), gpu % GPUS, "") for gpu in range(gpus)]
     return batch
 
 

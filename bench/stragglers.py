@@ -144,9 +144,7 @@ class Cluster:
         order = self.draw.permutation(len(self.runs))
         free = [self.runs[n] for n in order if self.runs[n].end - self.runs[n].begin > 7200]
         free = [run for run in free if run.begin > 0 and run.end < self.seconds]
-        large = [
-            run for run in free if len(run.gpus) >= 16 and run.kind in {"training", "pipeline"}
-        ]
+        large = [run for run in free if len(run.gpus) >= 16 and run.kind in {"training", "pipeline"}]
         for number, share in enumerate(np.linspace(0.08, 0.40, SLOW)[: len(large)]):
             run = large[number]
             kind = ("heat", "link", "gpu")[number % 3]
@@ -203,9 +201,8 @@ class Cluster:
         return {name: np.where(unread | silent, np.nan, each) for name, each in found.items()}
 
     def _hit(
-        self, one: Planted, second: int, use: Floats, power: Floats, clock: Floats,
-        running: Floats, rate: Floats,
-    ) -> None:  # fmt: skip
+        self, one: Planted, second: int, use: Floats, power: Floats, clock: Floats, running: Floats, rate: Floats
+    ) -> None:
         """Change the readings by a fault: in a synchronous job the others wait for the slow one."""
         gpus, hit = one.run.gpus, one.gpus
         match one.kind:
@@ -244,11 +241,13 @@ def lists(runs: list[Run]) -> dict[int, NodeJobs]:
             held[node].append(Allocation(job=key, gpu=_uuid(gpu), begin=begin))
     return {
         node: NodeJobs(
-            session=1, jobs=tuple(jobs[node].values()), allocations=tuple(held[node]),
+            session=1,
+            jobs=tuple(jobs[node].values()),
+            allocations=tuple(held[node]),
             sources=(JobSourceState(name="slurm"),),
         )
         for node in range(NODES)
-    }  # fmt: skip
+    }
 
 
 def _uuid(gpu: int) -> str:
@@ -256,12 +255,7 @@ def _uuid(gpu: int) -> str:
 
 
 def measure(
-    hours: float,
-    seed: int,
-    span: tuple[int, int] | None = None,
-    members: int = 1,
-    *,
-    apart: bool = False,
+    hours: float, seed: int, span: tuple[int, int] | None = None, members: int = 1, *, apart: bool = False
 ) -> dict[str, Any]:
     """Return how many planted faults were found and how soon, and the false alarms, of a simulated time; `span`: the
     seconds of it that are played, all if it is not given."""
@@ -302,13 +296,8 @@ class MemberNodes:
         self.gpus = (nodes[:, None] * GPUS + np.arange(GPUS)).ravel()
         self.fleet = Fleet()
         for node in nodes.tolist():
-            gpus = tuple(
-                Gpu(uuid=_uuid(node * GPUS + n), index=n, name="NVIDIA H100 80GB HBM3")
-                for n in range(GPUS)
-            )
-            placed = self.fleet.place(
-                Inventory(node=f"node-{node:02d}", gpus=gpus, driver_state="up")
-            )
+            gpus = tuple(Gpu(uuid=_uuid(node * GPUS + n), index=n, name="NVIDIA H100 80GB HBM3") for n in range(GPUS))
+            placed = self.fleet.place(Inventory(node=f"node-{node:02d}", gpus=gpus, driver_state="up"))
             self.fleet.set_intervals(placed, TICK, TICK)
         self.engine = RuleEngine(read(FOLDER / "job_rules.toml"))
         self.elsewhere = PeersElsewhere()
@@ -361,16 +350,9 @@ def _store(fleet: Fleet, readings: dict[str, Floats], at: float) -> None:
 def _finds(alert: Alert, cluster: Cluster, second: int) -> bool:
     """Return whether an alert names something planted, and note when."""
     gpu = int((alert.gpu or "GPU-0000")[4:])
-    wanted = {
-        "job_slow_gpu": {"heat", "link", "gpu"},
-        "job_stalled": {"stall"},
-        "job_idle": {"idle"},
-    }
+    wanted = {"job_slow_gpu": {"heat", "link", "gpu"}, "job_stalled": {"stall"}, "job_idle": {"idle"}}
     for one in cluster.planted:
-        if (
-            one.kind not in wanted.get(alert.rule, set())
-            or not one.begin <= second <= one.end + 300
-        ):
+        if one.kind not in wanted.get(alert.rule, set()) or not one.begin <= second <= one.end + 300:
             continue
         place = one.gpus // GPUS if alert.rule == "job_slow_gpu" else one.run.gpus // GPUS
         if gpu // GPUS in place:
@@ -383,11 +365,7 @@ def _figures(cluster: Cluster, false: Counter[str], hours: float) -> dict[str, A
     slow = [one for one in cluster.planted if one.slow]
     took = sorted(one.found - one.begin for one in slow if one.found is not None)
     within = sum(seconds <= 300 for seconds in took)
-    missed = [
-        f"{one.kind} {one.slow:.0%}"
-        for one in slow
-        if one.found is None or one.found - one.begin > 300
-    ]
+    missed = [f"{one.kind} {one.slow:.0%}" for one in slow if one.found is None or one.found - one.begin > 300]
     found: dict[str, Any] = {
         "nodes": NODES,
         "jobs_at_a_time": len(SIZES),
@@ -403,10 +381,7 @@ def _figures(cluster: Cluster, false: Counter[str], hours: float) -> dict[str, A
     }
     for kind in ("stall", "idle"):
         planted = [one for one in cluster.planted if one.kind == kind]
-        found[kind] = {
-            "planted": len(planted),
-            "found": sum(one.found is not None for one in planted),
-        }
+        found[kind] = {"planted": len(planted), "found": sum(one.found is not None for one in planted)}
     found["false_alarms"] = {"all": sum(false.values()), **dict(sorted(false.items()))}
     return found
 

@@ -99,8 +99,7 @@ class ScrapedPage:
     def mean(self, work: str, before: ScrapedPage) -> float | None:
         """Return the mean seconds of a piece of work since an earlier scrape."""
         count, total = (
-            self.own(f"{work}_seconds_{part}") - before.own(f"{work}_seconds_{part}")
-            for part in ("count", "sum")
+            self.own(f"{work}_seconds_{part}") - before.own(f"{work}_seconds_{part}") for part in ("count", "sum")
         )
         return total / count if count else None
 
@@ -114,15 +113,11 @@ class ScrapedPage:
 class Testbed:
     """The processes of a run; they end, and their files are removed, with the context."""
 
-    def __init__(
-        self, broker: str = "mosquitto", settings: str = "", seal: int = NEVER_SEAL
-    ) -> None:
+    def __init__(self, broker: str = "mosquitto", settings: str = "", seal: int = NEVER_SEAL) -> None:
         """`settings`: lines of the aggregator's file after its `[aggregator]`. `seal`: seconds of a
         period of the store."""
         self._stack = ExitStack()
-        self.folder = Path(
-            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="kilowatch-bench-"))
-        )
+        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="kilowatch-bench-")))
         self.port = free_port()
         self.http = f"127.0.0.1:{free_port()}"
         self._settings, self._seal = settings, seal
@@ -134,10 +129,7 @@ class Testbed:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
 
@@ -188,8 +180,7 @@ class Testbed:
             f"store.seal_seconds = {self._seal}\n{self._settings}\n"  # it may end in a table
         )
         self._aggregator = self.start(
-            "aggregator",
-            [sys.executable, "-m", "kilowatch", "aggregate", "--config", str(file)],
+            "aggregator", [sys.executable, "-m", "kilowatch", "aggregate", "--config", str(file)]
         )
         return self._aggregator.pid
 
@@ -207,16 +198,12 @@ class Testbed:
         command = [sys.executable, "-m", "bench.generator", "--port", str(self.port)]
         for name, value in options.items():
             command += [f"--{name.replace('_', '-')}", str(value)]
-        self.generator = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self.generator = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._stack.callback(self._close_generator)
         self.pids["generator"] = self.generator.pid
         self.expect("ready")
 
-    def expect(
-        self, word: str, meanwhile: Callable[[], object] | None = None, every: float = MEANWHILE
-    ) -> None:
+    def expect(self, word: str, meanwhile: Callable[[], object] | None = None, every: float = MEANWHILE) -> None:
         """Wait until the generator prints a word; call `meanwhile` every so many seconds."""
         assert self.generator is not None
         assert self.generator.stdout is not None

@@ -125,9 +125,7 @@ async def _interaction(page: BrowserPage, url: str, times: int) -> dict[str, Any
         before = sum(map(cpu_seconds, _renderers(page.process)))
         unannounced.append(await page.value(_SORT.replace("COLUMN", column)))
         spent += sum(map(cpu_seconds, _renderers(page.process))) - before
-    updates = {
-        name: await _update(page, url + PAGES[name], times) for name in ("circuits", "overview")
-    }
+    updates = {name: await _update(page, url + PAGES[name], times) for name in ("circuits", "overview")}
     return {
         "key_worst_ms": max(keys, default=16.0),
         "sort_median_ms": round(statistics.median(sorts), 1),
@@ -175,7 +173,7 @@ async def _pressed(page: BrowserPage, column: str) -> float:
 
 def _renderers(browser: int) -> list[int]:
     """Return the processes of a browser that show pages."""
-    return [pid for pid in children(browser) if b"--type=renderer" in Path(f"/proc/{pid}/cmdline").read_bytes()]  # fmt: skip
+    return [pid for pid in children(browser) if b"--type=renderer" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def _renderer(browser: int) -> float:

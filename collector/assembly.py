@@ -132,18 +132,10 @@ class CollectorAssembly:
             if is_probed(source):
                 self._memory = RememberedDevices(config.state_dir, time.time_ns())
         self.publisher = Publisher(
-            config,
-            self.session,
-            self.ring_writer,
-            self._execute,
-            time.time_ns,
-            self.note,
-            self._sent,
+            config, self.session, self.ring_writer, self._execute, time.time_ns, self.note, self._sent
         )
         self.jobs: JobsService | None = None
-        if config.jobs.enabled and (
-            not is_elsewhere(config.source) or isinstance(source, KnowsJobs)
-        ):
+        if config.jobs.enabled and (not is_elsewhere(config.source) or isinstance(source, KnowsJobs)):
             self.jobs = JobsService(
                 config.jobs,
                 config.node,
@@ -155,9 +147,7 @@ class CollectorAssembly:
             )
         elif not config.jobs.enabled:
             self.publisher.jobs(jobs_switched_off(self.session, time.time_ns()))
-        self.events = EventQueue(
-            config.node, self.session, lambda _, payload: self.publisher.event(payload)
-        )
+        self.events = EventQueue(config.node, self.session, lambda _, payload: self.publisher.event(payload))
         checks = None if is_elsewhere(config.source) else CheckResults(config.state_dir)
         self.sampler = Sampler(
             config,

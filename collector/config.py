@@ -84,15 +84,15 @@ class BmcConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Raise `ConfigError` for settings that can't work."""
         where = "collector.bmc"
         if not self.url and self.username:
-            raise ConfigError(
-                where, "it has a login and no url", 'Write url = "https://169.254.0.17".'
-            )
+            raise ConfigError(where, "it has a login and no url", 'Write url = "https://169.254.0.17".')
         if self.url and not re.fullmatch(r"https?://[^\s/@?#]+", self.url.rstrip("/")):
-            raise ConfigError(f"{where}.url", f"{self.url!r} is no address of a service", 'Write "https://169.254.0.17".')  # fmt: skip
+            raise ConfigError(
+                f"{where}.url", f"{self.url!r} is no address of a service", 'Write "https://169.254.0.17".'
+            )
         if (self.username is None) != (self.password_file is None):
-            raise ConfigError(where, "a login needs username and password_file", "Write both or neither.")  # fmt: skip
+            raise ConfigError(where, "a login needs username and password_file", "Write both or neither.")
         if not 1.0 <= self.timeout <= 120.0:
-            raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 1 to 120.")  # fmt: skip
+            raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 1 to 120.")
 
     def password(self) -> str:
         """Return the password. Raises `ConfigError` where its file can't be read."""
@@ -216,11 +216,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             )
         for name in self.services:
             if not _UNIT.fullmatch(name):
-                raise ConfigError(
-                    "collector.services",
-                    f"{name!r} is no service",
-                    "Write slurmd, without .service.",
-                )
+                raise ConfigError("collector.services", f"{name!r} is no service", "Write slurmd, without .service.")
         if self.backfill_bytes_per_second <= 0:
             raise ConfigError(
                 "collector.backfill_bytes_per_second",
@@ -236,9 +232,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         for pattern, role in self.port_roles.items():
             if role not in ROLES:
                 raise ConfigError(
-                    f"collector.port_roles.{pattern}",
-                    f"{role!r} is no role",
-                    f"Write {', '.join(ROLES)}.",
+                    f"collector.port_roles.{pattern}", f"{role!r} is no role", f"Write {', '.join(ROLES)}."
                 )
         if self.metrics_listen is not None:
             listen_address("collector.metrics_listen", self.metrics_listen)

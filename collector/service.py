@@ -124,13 +124,9 @@ async def run_collector(
     if source is None:
         source = make_source(config.source, config, time.time_ns() / 1e9)
     if isinstance(source, Paced) and source.interval > config.interval:
-        log.info(
-            "node=%s a reading every %g s is what the source allows", config.node, source.interval
-        )
+        log.info("node=%s a reading every %g s is what the source allows", config.node, source.interval)
         config = msgspec.structs.replace(
-            config,
-            interval=source.interval,
-            slow_interval=max(source.interval, config.slow_interval),
+            config, interval=source.interval, slow_interval=max(source.interval, config.slow_interval)
         )
     with contextlib.ExitStack() as stack:
         if config.ring_enabled:
@@ -140,9 +136,8 @@ async def run_collector(
             if part is not None:
                 stack.callback(part.close)
         parts = CollectorAssembly(
-            config, source, kernel, host, facts_of(config), ports,
-            changing_facts_of(config), guessed_role_of(config),
-        )  # fmt: skip
+            config, source, kernel, host, facts_of(config), ports, changing_facts_of(config), guessed_role_of(config)
+        )
         if reporting is not None:
             parts.reporting = reporting
         work = _run(parts, stop, linger)
@@ -151,9 +146,7 @@ async def run_collector(
         return await manager.accompany(work, stop, parts.started, parts.marks, parts.status)
 
 
-async def _run(
-    parts: CollectorAssembly, stop: asyncio.Event, linger: Linger | None
-) -> CollectorSummary:
+async def _run(parts: CollectorAssembly, stop: asyncio.Event, linger: Linger | None) -> CollectorSummary:
     node = parts.config.node
     closing: asyncio.Future[None] | None = None
     loop = asyncio.get_running_loop()
@@ -284,9 +277,7 @@ def main_loop(
     if hangup is not None and (sys.stdin is None or not sys.stdin.isatty()):
         loop.add_signal_handler(signal.SIGHUP, hangup)
     try:
-        summary = loop.run_until_complete(
-            run_collector(config, stop=stop, source=source, manager=manager)
-        )
+        summary = loop.run_until_complete(run_collector(config, stop=stop, source=source, manager=manager))
         loop.run_until_complete(_cancel_rest())
     finally:
         asyncio.set_event_loop(None)

@@ -64,11 +64,7 @@ def has_no_gpus(config: CollectorConfig, now: float) -> bool:
 
     if config.role is NodeRole.GPU or recall(config.state_dir, int(now * 1e9)).gpus:
         return False
-    if (
-        config.role is not None
-        and not has_driver(config.host_root)
-        and not shutil.which("nvidia-smi")
-    ):
+    if config.role is not None and not has_driver(config.host_root) and not shutil.which("nvidia-smi"):
         return True  # a display, which nobody wants to read
     return not may_have_gpus(config.host_root)
 
@@ -90,11 +86,7 @@ def drivers_of(config: CollectorConfig, now: float) -> tuple[bool, bool]:
     nvidia, amd, bus = has_nvml(), has_amd(config.host_root), config.host_root / PCI
     known = recall(config.state_dir, int(now * 1e9)).gpus
     on_bus = bool(gpus_on_the_bus(bus, vendors=(NVIDIA,)))
-    amd = (
-        amd
-        or any(map(is_amd, known))
-        or (bool(gpus_on_the_bus(bus, vendors=(AMD,))) and not on_bus)
-    )
+    amd = amd or any(map(is_amd, known)) or (bool(gpus_on_the_bus(bus, vendors=(AMD,))) and not on_bus)
     gone = on_bus or any(not is_amd(gpu) for gpu in known)
     return nvidia or (amd and gone), amd
 

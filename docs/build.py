@@ -33,17 +33,7 @@ from telemetry.catalogue.amd import (
     Residency,
     Sensor,
 )
-from telemetry.catalogue.nvml import (
-    ALL_LINKS,
-    EACH_LINK,
-    Call,
-    CounterRate,
-    Field,
-    Gpm,
-    LinkGpm,
-    NvmlReader,
-    OfLinks,
-)
+from telemetry.catalogue.nvml import ALL_LINKS, EACH_LINK, Call, CounterRate, Field, Gpm, LinkGpm, NvmlReader, OfLinks
 from telemetry.devices import Event
 from telemetry.metric import Lane, Metric
 from telemetry.notations.kernel_log import parse_line
@@ -108,10 +98,7 @@ def _row(metric: Metric) -> str:
         text += " " + ", ".join(f"{number} {word}" for number, word in metric.states) + "."
     cells = [_readers(metric, source) for source in SOURCES]
     cells[-1] = cells[-1] or metric.origin
-    return (
-        f"| `{metric.name}` | {metric.unit} | {metric.kind} | {metric.lane} | {text} "
-        f"| {' | '.join(cells)} |"
-    )
+    return f"| `{metric.name}` | {metric.unit} | {metric.kind} | {metric.lane} | {text} | {' | '.join(cells)} |"
 
 
 def _readers(metric: Metric, source: str) -> str:
@@ -165,11 +152,7 @@ def _amd(reader: AmdReader) -> str:
             return "KFD `proc/*/vram_*`"
 
 
-_NOTIFIED = {
-    "page": "notified at once",
-    "ticket": "notified in working hours",
-    "info": "not notified",
-}
+_NOTIFIED = {"page": "notified at once", "ticket": "notified in working hours", "info": "not notified"}
 
 
 _REMEDIATIONS = {
@@ -214,8 +197,7 @@ def runbook_page() -> str:
             "",
             rule.description,
             "",
-            f"- Severity: `{rule.severity}`, {_NOTIFIED[rule.severity]}. Remediation: "
-            f"{rule.remediation.text}.",
+            f"- Severity: `{rule.severity}`, {_NOTIFIED[rule.severity]}. Remediation: {rule.remediation.text}.",
             f"- Fires {f'after {rule.hold:g} s' if rule.hold else 'at once'}; resolves "
             f"{f'{rule.keep:g} s after the condition ends' if rule.keep else 'when the condition ends'}.",
             f"- Rule: `{rule.name}`, in `alerts/rules/{_files()[rule.name]}`, with example timelines.",
@@ -234,10 +216,7 @@ def _consequences(rule: Rule) -> list[str]:
         return []
     return [
         "- While it fires these are its consequence, shown below it and not notified:",
-        *(
-            f"  - `{one.rule}` of the same {_WITHIN[one.within]}. {one.why}"
-            for one in rule.inhibits
-        ),
+        *(f"  - `{one.rule}` of the same {_WITHIN[one.within]}. {one.why}" for one in rule.inhibits),
     ]
 
 
@@ -314,10 +293,7 @@ def statements_page() -> str:
         "",
         "| SXID | name | costs | sources, date |",
         "| --- | --- | --- | --- |",
-        *(
-            f"| {one.sxid} | {one.name} | {one.fatal} | {_cell('; '.join(one.sources))}, {one.date} |"
-            for one in errors
-        ),
+        *(f"| {one.sxid} | {one.name} | {one.fatal} | {_cell('; '.join(one.sources))}, {one.date} |" for one in errors),
     ]
     return "\n".join(lines) + "\n"
 
@@ -366,12 +342,7 @@ def rule_of(statement: Statement) -> str:
 
 @cache
 def _event_rules() -> list[tuple[str, Happens]]:
-    return [
-        (rule.name, part)
-        for rule in load()
-        for part in conditions_of(rule.when)
-        if isinstance(part, Happens)
-    ]
+    return [(rule.name, part) for rule in load() for part in conditions_of(rule.when) if isinstance(part, Happens)]
 
 
 def api_page() -> str:
@@ -410,8 +381,7 @@ def _operation(operation: Operation) -> list[str]:
     ]
     texts = field_texts(body) if fields else {}
     return lines + [
-        f"| `{one.encode_name}` in the body{' (required)' if one.required else ''} "
-        f"| {texts.get(one.name, '')} | |"
+        f"| `{one.encode_name}` in the body{' (required)' if one.required else ''} | {texts.get(one.name, '')} | |"
         for one in fields
     ]
 

@@ -53,14 +53,10 @@ def _rows(counters: Iterable[Counter]) -> list[str]:
 def _named(counters: Iterable[Counter]) -> Iterator[tuple[str, Counter]]:
     """Yield counters with their names, those of each link as one."""
     for (link, _), run in groupby(
-        counters,
-        lambda each: (each.link is not None and each.terms, each.link is None and each.name),
+        counters, lambda each: (each.link is not None and each.terms, each.link is None and each.name)
     ):
         first, *others = run
-        yield (
-            (f"`{first.name}` to `{others[-1].name}`" if link and others else f"`{first.name}`"),
-            first,
-        )
+        yield ((f"`{first.name}` to `{others[-1].name}`" if link and others else f"`{first.name}`"), first)
 
 
 def dcgm_page() -> str:

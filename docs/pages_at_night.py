@@ -47,14 +47,22 @@ _OWNERS = Owners((
 """Owners, as `[[owners]]` would name them."""
 _NODES = ("dgx-07", "dgx-08", "dgx-09")
 _BUDGET = '[budgets.hall]\ncircuits = ["R12-A"]\nkw = 20\n'
-_ALONE = _PANEL + _BUDGET + _CIRCUIT.format(name="R12-A") + _CIRCUIT.format(name="R13-A") + "".join(
-    _NODE.format(name=name, cords='{ circuit = "R12-A" }') for name in _NODES
-) + _NODE.format(name="dgx-10", cords='{ circuit = "R13-A" }')  # fmt: skip
-_PAIR = _PANEL + "".join(
-    (_CIRCUIT + _ROLE).format(name=name) for name in ("R12-A", "R12-B")
-) + "".join(
-    _NODE.format(name=name, cords='{ circuit = "R12-A", psu = "1-3" }, { circuit = "R12-B", psu = "4-6" }') for name in _NODES
-)  # fmt: skip
+_ALONE = (
+    _PANEL
+    + _BUDGET
+    + _CIRCUIT.format(name="R12-A")
+    + _CIRCUIT.format(name="R13-A")
+    + "".join(_NODE.format(name=name, cords='{ circuit = "R12-A" }') for name in _NODES)
+    + _NODE.format(name="dgx-10", cords='{ circuit = "R13-A" }')
+)
+_PAIR = (
+    _PANEL
+    + "".join((_CIRCUIT + _ROLE).format(name=name) for name in ("R12-A", "R12-B"))
+    + "".join(
+        _NODE.format(name=name, cords='{ circuit = "R12-A", psu = "1-3" }, { circuit = "R12-B", psu = "4-6" }')
+        for name in _NODES
+    )
+)
 _BACKED = (
     '[circuits.office]\nbreaker = 20\nvolts = 120\nnodes = ["rig"]\n[nodes.rig]\ngpus = "2x RTX 5090"\n'
     "supply = { watts = 1000 }\n"
@@ -76,15 +84,11 @@ def _at(rule: str, site: str, watts: float, seconds: float = 300.0) -> Callable[
 
 def _played(
     stage: Stage, rule: str, seconds: float, gpu: dict[str, float], meters: Sequence[MeterReading] = ()
-) -> Alert:  # fmt: skip
+) -> Alert:
     """Return the alert of a rule as soon as it fires."""
     for _ in range(round(seconds)):
         stage.play(1, gpu=gpu, meters=meters)
-        found = [
-            one
-            for one in stage.engine.alerts()
-            if one.rule == rule and one.state is AlertState.FIRING
-        ]
+        found = [one for one in stage.engine.alerts() if one.rule == rule and one.state is AlertState.FIRING]
         if found:
             return found[0]
     raise AssertionError(f"{rule} did not fire")
@@ -101,10 +105,7 @@ def _tripped() -> Alert:
 
 def _feed_lost() -> Alert:
     stage = Stage(_PAIR, limits=dict.fromkeys(_NODES, 5600.0))
-    readings = [
-        meter("R12-A", watts=0.0, amps=0.0),
-        meter("R12-B", watts=20_000.0, amps=56.0),
-    ]
+    readings = [meter("R12-A", watts=0.0, amps=0.0), meter("R12-B", watts=20_000.0, amps=56.0)]
     return _played(stage, "circuit_feed_lost", 600, dict.fromkeys(_NODES, 3000.0), readings)
 
 
@@ -112,8 +113,14 @@ def _on_battery(flags: tuple[str, ...], runtime: float, rule: str) -> Callable[[
     def play() -> Alert:
         stage = Stage(_BACKED, limits={"rig": 1150.0}, gpus=2)
         reading = meter(
-            "UPS-1", kind="ups", source=WallSource.UPS, watts=1100.0, volt_amps=1150.0, runtime_seconds=runtime, flags=flags
-        )  # fmt: skip
+            "UPS-1",
+            kind="ups",
+            source=WallSource.UPS,
+            watts=1100.0,
+            volt_amps=1150.0,
+            runtime_seconds=runtime,
+            flags=flags,
+        )
         return _played(stage, rule, 120, {"rig": 600.0}, [reading])
 
     return play
@@ -128,24 +135,17 @@ def _overloaded_supply() -> Alert:
 
 
 def _of(
-    rule: str,
-    *,
-    node: str = "dgx-07",
-    gpu: str = _GPUS[0],
-    facts: dict[str, str] = _FACTS,
-    **more: str,
+    rule: str, *, node: str = "dgx-07", gpu: str = _GPUS[0], facts: dict[str, str] = _FACTS, **more: str
 ) -> Callable[[], Alert]:
     """Return the alert of a rule when an example of it first fires. `more`: labels of the unit that it names."""
 
     def play() -> Alert:
-        alert = first_alert(
-            _RULES[rule], node=node, gpu=gpu, row="", facts=facts, serial="165262203200"
-        )
+        alert = first_alert(_RULES[rule], node=node, gpu=gpu, row="", facts=facts, serial="165262203200")
         if not alert.node:
             return alert
         labels = {**alert.labels, **_WORK, **more}
         unit = more.get("unit", "")
-        return replace(alert, labels=labels, summary=f"{alert.summary}: {unit}" if unit else alert.summary)  # fmt: skip
+        return replace(alert, labels=labels, summary=f"{alert.summary}: {unit}" if unit else alert.summary)
 
     return play
 
@@ -188,10 +188,7 @@ _SCENES = (
     _one("Fabric Manager has ended", _of("fabric_manager_down")),
     _one("A fault that the kernel's log alone tells", _of("node_fault")),
     _one("A node that had work and is silent", _of("busy_node_silent")),
-    _Scene(
-        "Nodes that fell silent together",
-        tuple(_of("nodes_silent", node=node) for node in _NODES),
-    ),
+    _Scene("Nodes that fell silent together", tuple(_of("nodes_silent", node=node) for node in _NODES)),
     _one("A port that is down", _of("port_down")),
     _one("A GPU that is lost", _of("gpu_lost")),
     _Scene("All GPUs of a node that are lost", tuple(_of("gpu_lost", gpu=gpu) for gpu in _GPUS)),
@@ -203,10 +200,7 @@ _SCENES = (
     _one("An NVLink that is down", _of("nvlink_down")),
     _Scene(
         "A storm: forty nodes of a rack lose a GPU",
-        tuple(
-            _of("gpu_lost", node=f"dgx-{number:03}", gpu=f"{_GPUS[0]}-{number}")
-            for number in range(100, 140)
-        ),
+        tuple(_of("gpu_lost", node=f"dgx-{number:03}", gpu=f"{_GPUS[0]}-{number}") for number in range(100, 140)),
         elsewhere=160,
     ),
     _one("Kilowatch receives nothing", _of("bus_lost")),

@@ -101,8 +101,7 @@ def _unfiltered(kinds: Bytes, lines: Bytes) -> Bytes:
         left, up, corner = done[y + 1, x], done[y, x + 1], done[y, x]
         guess = left + up - corner
         far = [abs(guess - each) for each in (left, up, corner)]
-        paeth = np.where((far[0] <= far[1]) & (far[0] <= far[2]), left,
-                         np.where(far[1] <= far[2], up, corner))  # fmt: skip
+        paeth = np.where((far[0] <= far[1]) & (far[0] <= far[2]), left, np.where(far[1] <= far[2], up, corner))
         added = np.choose(kinds[y][:, None], [0, left, up, (left + up) >> 1, paeth])
         done[y + 1, x + 1] = (lines[y, x] + added) & 255
     return done[1:, 1:].astype(np.uint8)

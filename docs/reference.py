@@ -65,11 +65,7 @@ def sections() -> Iterator[tuple[str, Struct]]:
     def below(name: str, kind: Struct) -> Iterator[tuple[str, Struct]]:
         seen.add(kind)
         yield name, kind
-        types = (
-            _TYPED[_plain(name)][1].values()
-            if name.endswith(".NAME") and _plain(name) in _TYPED
-            else ()
-        )
+        types = _TYPED[_plain(name)][1].values() if name.endswith(".NAME") and _plain(name) in _TYPED else ()
         for each in (kind, *types):
             for key, hint in fields_of(each).items():
                 place = f"{name.strip('[]')}.{key}".lstrip(".")
@@ -103,10 +99,7 @@ def _title(name: str) -> str:
 
 
 def _prose(kind: type) -> list[str]:
-    return [
-        " ".join(_escaped(part).split())
-        for part in inspect.cleandoc(kind.__doc__ or "").split("\n\n")
-    ][:1]
+    return [" ".join(_escaped(part).split()) for part in inspect.cleandoc(kind.__doc__ or "").split("\n\n")][:1]
 
 
 def _table(name: str, kind: Struct, without: Struct | None = None) -> list[str]:
@@ -168,18 +161,13 @@ def _default(field: msgspec.structs.FieldInfo, is_section: bool) -> str:
 
 def _toml(value: Any) -> str:
     plain = msgspec.to_builtins(value, enc_hook=str)
-    return (
-        json.dumps(plain, ensure_ascii=False) if not isinstance(plain, float) else f"{plain:.15g}"
-    )
+    return json.dumps(plain, ensure_ascii=False) if not isinstance(plain, float) else f"{plain:.15g}"
 
 
 def _escaped(text: str) -> str:
     """Return a text whose `<` and `*` are letters, but within code."""
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        part if part.startswith("`") else part.replace("<", "&lt;").replace("*", r"\*")
-        for part in parts
-    )
+    return "".join(part if part.startswith("`") else part.replace("<", "&lt;").replace("*", r"\*") for part in parts)
 
 
 def _cell(text: str) -> str:

@@ -60,12 +60,7 @@ WEB: dict[str, tuple[str, str, str, str]] = {
     "overview": ("fleet", "desktop", "/", "The overview of 10,000 GPUs"),
     "lab": ("two-dgx-h100", "desktop", "/", "The overview of two DGX H100"),
     "incident": ("two-dgx-h100", "desktop", "", "An incident, where a page's link leads"),
-    "circuit": (
-        "fleet",
-        "desktop",
-        "/circuits/PDU-018A",
-        "A circuit and its branch of the power chain",
-    ),
+    "circuit": ("fleet", "desktop", "/circuits/PDU-018A", "A circuit and its branch of the power chain"),
     "node": (
         "two-dgx-h100",
         "desktop",
@@ -78,12 +73,7 @@ WEB: dict[str, tuple[str, str, str, str]] = {
         "/gpus/GPU-34cef6bf-0b4e-129b-cede-5828b7bb472b?from=-15m",
         "A GPU beside the others of its node",
     ),
-    "job": (
-        "two-dgx-h100",
-        "desktop",
-        "/jobs/1000000",
-        "A job: the GPU that holds it up, and the use of each",
-    ),
+    "job": ("two-dgx-h100", "desktop", "/jobs/1000000", "A job: the GPU that holds it up, and the use of each"),
     "nodes": ("fleet", "desktop", "/nodes?sort=hottest", "1,250 nodes, sorted by a click"),
     "circuits": ("fleet", "phone", "/circuits", "Circuits on a phone"),
 }
@@ -103,9 +93,8 @@ def running(scenario: str) -> Iterator[str]:
     url = f"127.0.0.1:{free_port()}"
     module, *arguments = SCENARIOS[scenario]
     process = subprocess.Popen(
-        [sys.executable, "-m", module, *arguments, "--http", url],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-m", module, *arguments, "--http", url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         yield f"http://{url}"
     finally:
@@ -132,9 +121,7 @@ async def quiet(pilot: Pilot[None], seconds: float) -> None:
         await pilot.pause(0.1)
 
 
-async def draw(
-    url: str, size: tuple[int, int], seconds: float, screens: Sequence[str]
-) -> dict[str, str]:
+async def draw(url: str, size: tuple[int, int], seconds: float, screens: Sequence[str]) -> dict[str, str]:
     """Show the dashboard for some seconds on a terminal of that size; return the SVG of each."""
     await wait_for(url)
     app = Top(url)
@@ -156,9 +143,7 @@ async def draw_web(url: str, seconds: float, names: Sequence[str]) -> dict[str, 
     await wait_for(url)
     await asyncio.sleep(seconds)
     drawn: dict[str, bytes] = {}
-    with tempfile.TemporaryDirectory(
-        ignore_cleanup_errors=True
-    ) as folder:  # the browser may still write
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # the browser may still write
         async with browsing(Path(folder)) as tab:
             for name in names:
                 _, size, path, _ = WEB[name]
@@ -224,9 +209,7 @@ def page(scenarios: Sequence[str]) -> str:
             for size in SIZES:
                 path = PICTURES / picture(scenario, name, size)
                 if path.exists():
-                    lines.append(
-                        f"![{what}, {scenario}, {size[0]}x{size[1]}](pictures/{path.name})"
-                    )
+                    lines.append(f"![{what}, {scenario}, {size[0]}x{size[1]}](pictures/{path.name})")
         lines.append("")
     return "\n".join(lines)
 

@@ -98,8 +98,7 @@ def outdated() -> list[str]:
     found = [
         f"docs/sites/{name}.txt"
         for name in SITES
-        if not (FOLDER / f"{name}.txt").exists()
-        or (FOLDER / f"{name}.txt").read_text() != printed(name)
+        if not (FOLDER / f"{name}.txt").exists() or (FOLDER / f"{name}.txt").read_text() != printed(name)
     ]
     if not PAGE.exists() or PAGE.read_text() != page():
         found.append("docs/sites.md")

@@ -15,8 +15,7 @@ FOLDER = Path(__file__).parent / "dashboards"
 def files() -> dict[Path, str]:
     """Return the text of every generated file."""
     return {
-        FOLDER / f"{dashboard.uid}.json": json.dumps(dashboard.json(), indent=1, ensure_ascii=False)
-        + "\n"
+        FOLDER / f"{dashboard.uid}.json": json.dumps(dashboard.json(), indent=1, ensure_ascii=False) + "\n"
         for dashboard in (*DASHBOARDS, *INFLUX_DASHBOARDS)
     }
 
@@ -26,11 +25,7 @@ def main(arguments: list[str]) -> int:
     wanted = files()
     stale = [path for path in FOLDER.glob("*.json") if path not in wanted]
     if "--check" in arguments:
-        drifted = [
-            path
-            for path, text in wanted.items()
-            if not path.is_file() or path.read_text("utf-8") != text
-        ]
+        drifted = [path for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
         for path in [*drifted, *stale]:
             sys.stderr.write(f"{path.name} has drifted. Run: python -m grafana.build\n")
         return 1 if drifted or stale else 0

@@ -146,9 +146,7 @@ def annotations(dashboard: Dashboard) -> list[Json]:
     """Return the annotations of a dashboard: alerts that page, and XIDs."""
     names = {variable.name for variable in dashboard.variables}
     if dashboard.source is not PROMETHEUS:
-        where = "".join(
-            f' AND "{name}" =~ /^${name}$/' for name in ("cluster", "node") if name in names
-        )
+        where = "".join(f' AND "{name}" =~ /^${name}$/' for name in ("cluster", "node") if name in names)
         text = f'SELECT "text" FROM "events"."events" WHERE $timeFilter AND "kind" = \'xid\'{where}'  # noqa: S608
         return [{
             "name": "XIDs", "enable": True, "hide": False, "iconColor": "purple",

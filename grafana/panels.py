@@ -84,19 +84,8 @@ class PanelRow:
     title: str
 
 
-_LEGEND = {
-    "displayMode": "table",
-    "placement": "right",
-    "showLegend": True,
-    "calcs": ["lastNotNull", "max"],
-}
-_LINES = {
-    "drawStyle": "line",
-    "lineWidth": 1,
-    "fillOpacity": 8,
-    "showPoints": "never",
-    "spanNulls": False,
-}
+_LEGEND = {"displayMode": "table", "placement": "right", "showLegend": True, "calcs": ["lastNotNull", "max"]}
+_LINES = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 8, "showPoints": "never", "spanNulls": False}
 """Options of lines; there is no line across a time without readings."""
 
 
@@ -109,15 +98,7 @@ def lines(title: str, text: str, *queries: PanelQuery, legend: bool = True, **mo
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     custom = {**_LINES, **more.pop("custom", {})}
-    return Panel(
-        kind="timeseries",
-        title=title,
-        text=text,
-        queries=queries,
-        options=options,
-        custom=custom,
-        **more,
-    )
+    return Panel(kind="timeseries", title=title, text=text, queries=queries, options=options, custom=custom, **more)
 
 
 def number(title: str, text: str, *queries: PanelQuery, **more: Any) -> Panel:
@@ -131,12 +112,7 @@ def number(title: str, text: str, *queries: PanelQuery, **more: Any) -> Panel:
         "orientation": "auto",
     }
     return Panel(
-        kind="stat",
-        title=title,
-        text=text,
-        queries=queries,
-        options=options,
-        **{"width": 4, "height": 4, **more},
+        kind="stat", title=title, text=text, queries=queries, options=options, **{"width": 4, "height": 4, **more}
     )
 
 
@@ -152,9 +128,7 @@ def bars(title: str, text: str, *queries: PanelQuery, **more: Any) -> Panel:
     return Panel(kind="bargauge", title=title, text=text, queries=queries, options=options, **more)
 
 
-def states(
-    title: str, text: str, *queries: PanelQuery, words: Mapping[int, tuple[str, str]], **more: Any
-) -> Panel:
+def states(title: str, text: str, *queries: PanelQuery, words: Mapping[int, tuple[str, str]], **more: Any) -> Panel:
     """Return a state over time, one band a series; `words`: text and colour by number."""
     options = {
         "showValue": "auto",
@@ -214,9 +188,7 @@ def table(
     organize = {
         "id": "organize",
         "options": {
-            "excludeByName": dict.fromkeys(
-                ["Time", "__name__", "job", "instance", "cluster", *hide], True
-            ),
+            "excludeByName": dict.fromkeys(["Time", "__name__", "job", "instance", "cluster", *hide], True),
             "indexByName": {},
             "renameByName": dict(names or {}),
         },
@@ -229,12 +201,7 @@ def table(
     }
     if sort:
         options["sortBy"] = [{"displayName": sort, "desc": True}]
-    custom = {
-        "align": "auto",
-        "cellOptions": {"type": "auto"},
-        "inspect": False,
-        "filterable": True,
-    }
+    custom = {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False, "filterable": True}
     return Panel(
         kind="table",
         title=title,
@@ -274,17 +241,10 @@ def cell(
         properties.append(
             {
                 "id": "thresholds",
-                "value": {
-                    "mode": "absolute",
-                    "steps": [{"value": value, "color": color} for value, color in steps],
-                },
+                "value": {"mode": "absolute", "steps": [{"value": value, "color": color} for value, color in steps]},
             }
         )
-        kind: Json = (
-            {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
-            if gauge
-            else {"type": "color-text"}
-        )
+        kind: Json = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"} if gauge else {"type": "color-text"}
         properties.append({"id": "custom.cellOptions", "value": kind})
     for name, value in (("min", low), ("max", high)):
         if value is not None:

@@ -15,13 +15,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 def echo(
-    text: str,
-    *,
-    err: bool = False,
-    nl: bool = True,
-    mark: str = "",
-    fg: str | None = None,
-    clear: bool = False,
+    text: str, *, err: bool = False, nl: bool = True, mark: str = "", fg: str | None = None, clear: bool = False
 ) -> None:
     """Print lines of text, on standard error with `err`. `mark` is printed before them in the colour
     `fg`, all of the text when there is no mark; `clear` empties the screen first."""

@@ -80,9 +80,7 @@ def where(named: Path | None) -> str:
 
 
 def load(
-    named: Path | None = None,
-    environment: Mapping[str, str] = os.environ,
-    flags: Mapping[str, object] | None = None,
+    named: Path | None = None, environment: Mapping[str, str] = os.environ, flags: Mapping[str, object] | None = None
 ) -> Settings:
     """Return the settings. Raises `ConfigError` with the place of the fault and its remedy.
 
@@ -114,9 +112,7 @@ def check_keys(where: str, tree: Mapping[str, Any], kind: type, prefix: str = ""
     hints = fields_of(kind)
     for key, value in tree.items():
         if key not in hints:
-            raise ConfigError(
-                f"{where}: {prefix}{key}", "there is no such key", did_you_mean(key, hints)
-            )
+            raise ConfigError(f"{where}: {prefix}{key}", "there is no such key", did_you_mean(key, hints))
         inner = next(structs_in(hints[key]), None)
         if inner is None:
             continue
@@ -126,8 +122,9 @@ def check_keys(where: str, tree: Mapping[str, Any], kind: type, prefix: str = ""
                     check_keys(where, item, inner, f"{prefix}{key}[{number}].")
             continue
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{where}: {prefix}{key}", "it is a section, not a value",
-                              f"Write [{prefix}{key}] and its keys below.")  # fmt: skip
+            raise ConfigError(
+                f"{where}: {prefix}{key}", "it is a section, not a value", f"Write [{prefix}{key}] and its keys below."
+            )
         check_keys(where, value, inner, f"{prefix}{key}.")
 
 

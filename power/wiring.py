@@ -55,9 +55,7 @@ def line_to_neutral(volts: float, wiring: Wiring, poles: int) -> float:
     return volts / 2 if wiring is Wiring.SPLIT and poles > 1 else volts
 
 
-def amps_per_watt(
-    on: tuple[int, ...], volts_to_neutral: float, power_factor: float, wiring: Wiring
-) -> Complex:
+def amps_per_watt(on: tuple[int, ...], volts_to_neutral: float, power_factor: float, wiring: Wiring) -> Complex:
     """Return the current phasor on each of L1, L2, L3 that one watt across the poles `on` causes.
 
     One pole: to neutral. Two: between them. Three: balanced. `on` counts from 0. Loads of different power
@@ -66,9 +64,7 @@ def amps_per_watt(
     """
     turned = voltages(wiring)
     current: Complex = np.zeros(3, dtype=complex)
-    apparent = cmath.rect(
-        1.0 / power_factor, math.acos(USUAL_POWER_FACTOR) - math.acos(power_factor)
-    )
+    apparent = cmath.rect(1.0 / power_factor, math.acos(USUAL_POWER_FACTOR) - math.acos(power_factor))
     if len(on) == 2:
         first, second = on
         between = turned[first] - turned[second]
@@ -88,9 +84,7 @@ def neutral_amps(pole_currents: Complex, third_harmonic: Floats | float = 0.0) -
     `third_harmonic`: amps of the third harmonic over those of a pole, shape (...): on the neutral those of all three
     poles add up, as the third harmonics of three phases are in phase.
     """
-    amps: Floats = np.hypot(
-        np.abs(pole_currents.sum(axis=-1)), third_harmonic * np.abs(pole_currents).sum(axis=-1)
-    )
+    amps: Floats = np.hypot(np.abs(pole_currents.sum(axis=-1)), third_harmonic * np.abs(pole_currents).sum(axis=-1))
     return amps
 
 

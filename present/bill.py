@@ -17,7 +17,7 @@ Cells = tuple[str, ...]
 def hours_row(bill: MonthBill) -> FactRow:
     """Return of how many hours of the month anything is known."""
     whole = "" if bill.finished else f", of {number(bill.hours)} in the month"
-    return FactRow("hours known", f"{number(bill.hours_known, 1)} of {number(bill.hours_elapsed, 1)}{whole}")  # fmt: skip
+    return FactRow("hours known", f"{number(bill.hours_known, 1)} of {number(bill.hours_elapsed, 1)}{whole}")
 
 
 def energy_rows(bill: MonthBill) -> Iterator[FactRow]:
@@ -42,7 +42,7 @@ def summary_rows(bill: MonthBill) -> Iterator[FactRow]:
     yield from energy_rows(bill)
     yield demand_row(bill)
     if bill.intervals_unknown:
-        yield FactRow("intervals without one", f"{number(bill.intervals_unknown)}: the highest may have been in them")  # fmt: skip
+        yield FactRow("intervals without one", f"{number(bill.intervals_unknown)}: the highest may have been in them")
     if bill.power_factor is not None:
         yield FactRow("power factor", number(bill.power_factor, 3))
     if bill.pue != 1.0:
@@ -57,12 +57,8 @@ def total_rows(bill: MonthBill) -> Iterator[FactRow]:
     if bill.finished:
         return
     too_little = bill.kwh_forecast is None
-    note = (
-        "too little is measured for a forecast"
-        if too_little
-        else f"{range_words(bill)}if no higher demand comes"
-    )
-    yield FactRow("by the month's end", _money(None if too_little else bill.total_forecast, bill.currency), note=note)  # fmt: skip
+    note = "too little is measured for a forecast" if too_little else f"{range_words(bill)}if no higher demand comes"
+    yield FactRow("by the month's end", _money(None if too_little else bill.total_forecast, bill.currency), note=note)
 
 
 def range_words(bill: MonthBill) -> str:
@@ -94,14 +90,16 @@ def idle_table(bill: MonthBill) -> tuple[Cells, Sequence[Cells]]:
     rows = [
         (each.node, number(each.idle_gpu_hours, 1), percent(each.ratio), number(each.kwh, 1), _money(each.cost))
         for each in bill.idle
-    ]  # fmt: skip
+    ]
     return ("node", "idle GPU hours", "of all", "kWh", bill.currency or "cost"), rows
 
 
 def upkeep_rows(found: Upkeep, currency: str, *, exact: bool = False) -> Iterator[FactRow]:
     """Yield the energy of some time, its cost, and what is known of it. `exact`: money to the cent."""
     yield FactRow("energy", kilowatt_hours(found.kwh), Tone.STRONG)
-    yield FactRow("cost", "" if found.cost is None else (exact_money if exact else money)(found.cost, currency), Tone.STRONG)  # fmt: skip
+    yield FactRow(
+        "cost", "" if found.cost is None else (exact_money if exact else money)(found.cost, currency), Tone.STRONG
+    )
     yield FactRow("CO2", f"{kilograms(found.co2_kg)} CO2", Tone.DIM)
     ratio = found.gpu_kwh / found.kwh if found.gpu_kwh is not None and found.kwh else None
     yield FactRow("GPUs", "" if ratio is None else f"GPUs {percent(ratio)} of it", Tone.DIM)

@@ -40,11 +40,16 @@ def unknown(label: str, note: str = "") -> FactRow:
 def purpose_words(text: str) -> str:
     """Return what the owner of a job declares of it in words; "" where nothing is declared."""
     found, _ = purpose_of(text)
-    return ", ".join(filter(None, (
-        f"works with {counted(found.gpus, 'GPU')}" if found.gpus else "",
-        f"pauses for up to {duration(found.checkpoint)}" if found.checkpoint else "",
-        "may wait" if found.idle else "",
-    )))  # fmt: skip
+    return ", ".join(
+        filter(
+            None,
+            (
+                f"works with {counted(found.gpus, 'GPU')}" if found.gpus else "",
+                f"pauses for up to {duration(found.checkpoint)}" if found.checkpoint else "",
+                "may wait" if found.idle else "",
+            ),
+        )
+    )
 
 
 def renamed_rows(job: JobRow) -> Iterator[FactRow]:
@@ -58,13 +63,7 @@ def asked_row(job: JobRow, at: int) -> FactRow:
     what nobody asked for, as of a process outside any scheduler; no limit is not an unknown one."""
     limit = job.time_limit_seconds
     known = job.unlimited or limit is not None
-    words = (
-        "without a time limit"
-        if job.unlimited
-        else ""
-        if limit is None
-        else f"at most {duration(limit)}"
-    )
+    words = "without a time limit" if job.unlimited else "" if limit is None else f"at most {duration(limit)}"
     if job.gpus_asked is not None:
         length = f" {'' if job.unlimited else 'for '}{words}" if known else ", time limit not known"
         words = f"{counted(job.gpus_asked, 'GPU')}{length}"
@@ -76,11 +75,7 @@ def asked_row(job: JobRow, at: int) -> FactRow:
     if waited and job.reason:
         waited += f" ({job.reason})"
     ran = duration(max(0.0, ((at if job.end is None else job.end) - job.begin) / 1e9))
-    found = (
-        ("asked for", words),
-        ("waited", waited),
-        ("runs for" if job.end is None else "ran for", ran),
-    )
+    found = (("asked for", words), ("waited", waited), ("runs for" if job.end is None else "ran for", ran))
     (label, first), *rest = ((verb, its) for verb, its in found if its)
     return FactRow(label, "; ".join([first, *(f"{verb} {its}" for verb, its in rest)]))
 
@@ -90,7 +85,7 @@ def read_row(summary: JobSummary) -> FactRow:
     if summary.coverage is None:
         return FactRow("read", "nothing", Tone.WARN)
     note = "so that figures are partial (~)" if summary.partial else ""
-    return FactRow("read", f"{percent(summary.coverage)} of its GPU time", Tone.WARN if note else Tone.PLAIN, note=note)  # fmt: skip
+    return FactRow("read", f"{percent(summary.coverage)} of its GPU time", Tone.WARN if note else Tone.PLAIN, note=note)
 
 
 def hours_row(summary: JobSummary) -> FactRow:
@@ -103,7 +98,11 @@ def use_row(summary: JobSummary | None) -> FactRow:
     if summary is None or summary.utilization_ratio is None:
         return unknown("use, mean")
     low, high = summary.utilization_p10_ratio, summary.utilization_p90_ratio
-    spread = "" if low is None or high is None else f"a tenth of the time below {percent(low)}, a tenth above {percent(high)}"  # fmt: skip
+    spread = (
+        ""
+        if low is None or high is None
+        else f"a tenth of the time below {percent(low)}, a tenth above {percent(high)}"
+    )
     return figure("use, mean", percent(summary.utilization_ratio), summary.coverage, spread)
 
 
@@ -135,8 +134,8 @@ def activity_rows(summary: JobSummary) -> Iterator[FactRow]:
 def idle_rows(summary: JobSummary) -> Iterator[FactRow]:
     """Yield the GPU hours that it did not use, and the GPUs that it never used."""
     if summary.idle_gpu_hours is not None:
-        lost = "" if summary.idle_cost is None else f"{money(summary.idle_cost, summary.currency)} of the cost"  # fmt: skip
-        yield figure("below 5% use", f"{number(summary.idle_gpu_hours, 2)} GPU hours", summary.idle_coverage, lost)  # fmt: skip
+        lost = "" if summary.idle_cost is None else f"{money(summary.idle_cost, summary.currency)} of the cost"
+        yield figure("below 5% use", f"{number(summary.idle_gpu_hours, 2)} GPU hours", summary.idle_coverage, lost)
     idle = summary.gpus_idle
     if idle is None:
         yield unknown("GPUs below 1% use")
@@ -147,7 +146,7 @@ def idle_rows(summary: JobSummary) -> Iterator[FactRow]:
 def memory_row(summary: JobSummary) -> FactRow:
     """Return the highest memory of any of its GPUs; between two readings it may have been higher."""
     peak = summary.memory_peak_bytes
-    return unknown("memory") if peak is None else FactRow("memory", f"at least {gibibytes(peak)} at its peak on a GPU")  # fmt: skip
+    return unknown("memory") if peak is None else FactRow("memory", f"at least {gibibytes(peak)} at its peak on a GPU")
 
 
 def energy_row(label: str, joules: float | None, coverage: float | None, note: str = "") -> FactRow:
@@ -166,12 +165,7 @@ def cost_rows(summary: JobSummary) -> Iterator[FactRow]:
     """Yield its energy, its cost and its CO2, or why it has none."""
     basis = ENERGY_FROM.get(summary.energy_from, "")
     yield energy_row("energy at the GPUs", summary.energy_joules, summary.energy_coverage, basis)
-    yield energy_row(
-        "energy at the wall",
-        summary.wall_joules,
-        summary.wall_coverage,
-        WALL_FROM[summary.energy_from],
-    )
+    yield energy_row("energy at the wall", summary.wall_joules, summary.wall_coverage, WALL_FROM[summary.energy_from])
     yield cost_row(summary)
     if summary.co2_kg is None:
         yield unknown("CO2", "without power at the wall")
@@ -190,7 +184,7 @@ def clocks_row(summary: JobSummary) -> FactRow:
 def faults_row(summary: JobSummary) -> FactRow:
     """Return the faults of its GPUs while it ran; nothing where there were none."""
     faults = sorted(summary.faults.items())
-    return FactRow("faults while it ran", ", ".join(f"{kind} {counted(times, 'time')}" for kind, times in faults))  # fmt: skip
+    return FactRow("faults while it ran", ", ".join(f"{kind} {counted(times, 'time')}" for kind, times in faults))
 
 
 def figure_rows(summary: JobSummary) -> Iterator[FactRow]:

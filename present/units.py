@@ -26,9 +26,7 @@ ENERGY_FROM = {
     EnergyFrom.SAMPLES: "added up from samples",
 }
 """Words for the basis of a job's energy."""
-WALL_FROM = ENERGY_FROM | {
-    EnergyFrom.COUNTERS: "by the GPUs' counters, and what else their nodes drew"
-}
+WALL_FROM = ENERGY_FROM | {EnergyFrom.COUNTERS: "by the GPUs' counters, and what else their nodes drew"}
 """Words for the basis of its energy at the wall and its cost."""
 NO_COST = "without a tariff, or no power at the wall was read"
 """Reason why the cost of a job is not known."""

@@ -46,16 +46,12 @@ def gaps_of(values: Floats) -> npt.NDArray[np.uint8]:
     return np.where(np.isnan(values), bits & np.uint32(REASON_MASK), 255).astype(np.uint8)
 
 
-def gaps32(
-    shape: tuple[int, ...], reason: Gap, order: Literal["C", "F"] = "C"
-) -> npt.NDArray[np.float32]:
+def gaps32(shape: tuple[int, ...], reason: Gap, order: Literal["C", "F"] = "C") -> npt.NDArray[np.float32]:
     """Return an array of gaps of one reason, for gauges."""
     return np.full(shape, bits32(reason), np.uint32, order).view(np.float32)
 
 
-def gaps64(
-    shape: tuple[int, ...], reason: Gap, order: Literal["C", "F"] = "C"
-) -> npt.NDArray[np.float64]:
+def gaps64(shape: tuple[int, ...], reason: Gap, order: Literal["C", "F"] = "C") -> npt.NDArray[np.float64]:
     """Return an array of gaps of one reason, for counters."""
     return np.full(shape, gap(reason), np.float64, order)
 
@@ -116,9 +112,7 @@ class Matrix:
         stale, it is the matrix's own column, which the next frame changes."""
         number = self.columns[name]
         split = len(self.block.gauges)
-        values: Floats = (
-            self.gauges[:count, number] if number < split else self.counters[:count, number - split]
-        )
+        values: Floats = self.gauges[:count, number] if number < split else self.counters[:count, number - split]
         if stale is not None:
             values = values.copy()
             values[stale] = gap(Gap.STALE)
@@ -158,9 +152,7 @@ class Fleet:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     """By node name."""
-    matrices: list[Matrix] = field(
-        default_factory=lambda: [Matrix.of(block) for block in SCHEMA.blocks]
-    )
+    matrices: list[Matrix] = field(default_factory=lambda: [Matrix.of(block) for block in SCHEMA.blocks])
     devices: dict[Table, list[Any]] = field(default_factory=lambda: {table: [] for table in Table})
     """By table, node name and device of each row; None for a row that is free. The device of a node is its inventory."""
     by_uuid: dict[str, int] = field(default_factory=dict)
@@ -172,10 +164,7 @@ class Fleet:
     _of_table: dict[Table, list[Matrix]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._of_table = {
-            table: [matrix for matrix in self.matrices if matrix.block.table is table]
-            for table in Table
-        }
+        self._of_table = {table: [matrix for matrix in self.matrices if matrix.block.table is table] for table in Table}
 
     def reserve(self, inventories: Collection[Inventory]) -> None:
         """Make room for nodes that are placed next, which else the matrices would grow for one by one."""
@@ -194,9 +183,7 @@ class Fleet:
         before = node
         if node is not None:
             self.remove(inventory.node)
-        rows = {
-            table: self._allocate(table, kind.count(inventory)) for table, kind in KINDS.items()
-        }
+        rows = {table: self._allocate(table, kind.count(inventory)) for table, kind in KINDS.items()}
         node = Node(inventory, rows, rows[Table.NODE].start)
         if before is not None:
             node.interval, node.slow_interval = before.interval, before.slow_interval
@@ -215,9 +202,7 @@ class Fleet:
         for table, rows in node.rows.items():
             for matrix in self._of_table[table] if rows.stop > rows.start else ():
                 fast = matrix.block.lane is Lane.FAST
-                matrix.max_age[rows] = STALE_INTERVALS * (
-                    interval if fast else max(interval, slow_interval)
-                )
+                matrix.max_age[rows] = STALE_INTERVALS * (interval if fast else max(interval, slow_interval))
 
     def remove(self, name: str) -> None:
         """Remove a node and free its rows."""
@@ -343,9 +328,7 @@ class Fleet:
     def _name_rows(self, node: Node) -> None:
         inventory = node.inventory
         for table, kind in KINDS.items():
-            self.devices[table][node.rows[table]] = [
-                (inventory.node, device) for device in kind.devices(inventory)
-            ]
+            self.devices[table][node.rows[table]] = [(inventory.node, device) for device in kind.devices(inventory)]
         for row, gpu in enumerate(inventory.gpus, node.rows[Table.GPU].start):
             self.by_uuid[gpu.uuid] = row
         self.version += 1

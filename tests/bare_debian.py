@@ -21,11 +21,14 @@ def debootstrap(folder: Path, *packages: str) -> None:
     release = platform.freedesktop_os_release()["VERSION_CODENAME"]
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {release}"],
-        check=True, capture_output=True, text=True,
-    ).stdout.split()  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
     assert listed, f"no source of apt has {release}: apt-get update"
     include = [f"--include={','.join(packages)}"] if packages else []
     subprocess.run(
         ["unshare", "--mount", "debootstrap", "--variant=minbase", *include, release, str(folder), listed[0]],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )

@@ -97,8 +97,7 @@ class Mosquitto:
         self._file.write_text(
             f"listener {self.port} 127.0.0.1\npersistence false\n"
             f"allow_anonymous {str(anonymous).lower()}\n"
-            f"max_queued_messages 100000\nlog_type error\n{settings}\n"
-            + ("user root\n" if os.geteuid() == 0 else "")
+            f"max_queued_messages 100000\nlog_type error\n{settings}\n" + ("user root\n" if os.geteuid() == 0 else "")
         )
         self._process: subprocess.Popen[bytes] | None = None
 

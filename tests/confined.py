@@ -61,8 +61,7 @@ def _expand(name: str) -> set[str]:
 
 
 class _Compare(ctypes.Structure):
-    _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64),
-                ("b", ctypes.c_uint64))  # fmt: skip
+    _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
 
 
 class Filter:

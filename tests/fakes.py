@@ -33,7 +33,7 @@ class FakeSource:
                 for number in range(gpus)
             ),
             links=tuple(Link(gpu=f"GPU-{0:04d}", number=number) for number in range(links)),
-        )  # fmt: skip
+        )
         self.delay = 0.0
         self.hung = False
         self.hangs_on_open = False
@@ -66,9 +66,7 @@ class FakeSource:
 
     def values(self, block: int, tick: int) -> list[list[float]]:
         """What the rows of a block are at a tick."""
-        rows = len(
-            self.inventory.links if block not in {GPU_FAST, GPU_SLOW} else self.inventory.gpus
-        )
+        rows = len(self.inventory.links if block not in {GPU_FAST, GPU_SLOW} else self.inventory.gpus)
         width = len(SCHEMA.blocks[block].names)
         return [
             [DEVICE_LOST] * width

@@ -123,9 +123,11 @@ class VictoriaMetrics(_Program):
 
     def arguments(self) -> list[str]:
         return [
-            f"-storageDataPath={self.folder / 'data'}", f"-httpListenAddr=127.0.0.1:{self.port}",
-            "-retentionPeriod=5y", "-memory.allowedBytes=256MB",
-        ]  # fmt: skip
+            f"-storageDataPath={self.folder / 'data'}",
+            f"-httpListenAddr=127.0.0.1:{self.port}",
+            "-retentionPeriod=5y",
+            "-memory.allowedBytes=256MB",
+        ]
 
     def series(self, match: str) -> list[dict[str, Any]]:
         """Return the series that match, with all their values, once they can be seen."""
@@ -180,9 +182,12 @@ class Scripted:
                 parts = urllib.parse.urlsplit(self.path)
                 length = int(self.headers.get("Content-Length") or 0)
                 request = Request(
-                    self.command, parts.path, dict(urllib.parse.parse_qsl(parts.query)),
-                    dict(self.headers.items()), self.rfile.read(length),
-                )  # fmt: skip
+                    self.command,
+                    parts.path,
+                    dict(urllib.parse.parse_qsl(parts.query)),
+                    dict(self.headers.items()),
+                    self.rfile.read(length),
+                )
                 outer.requests.append(request)
                 reply = outer.answer(request)
                 body = reply.body.encode()
@@ -203,9 +208,7 @@ class Scripted:
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 
     def close(self) -> None:

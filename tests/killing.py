@@ -45,16 +45,10 @@ def end_thread(name: str) -> bool:
     An idle thread of a pool wakes up to it when the interpreter ends: its traceback would stand among the failures.
     """
     logging.getLogger("concurrent.futures").addFilter(_is_not_ours)
-    found = [
-        thread
-        for thread in threading.enumerate()
-        if thread.name == name or thread.name.startswith(f"{name}_")
-    ]
+    found = [thread for thread in threading.enumerate() if thread.name == name or thread.name.startswith(f"{name}_")]
     for thread in found:
         assert thread.ident is not None
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
-        )
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
     return bool(found)
 
 

@@ -42,9 +42,7 @@ class NatsServer:
 
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [BINARY, "-c", str(self.config)], stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen([BINARY, "-c", str(self.config)], stdout=log, stderr=log)
 
     def signal(self, number: int) -> None:
         assert self.process is not None

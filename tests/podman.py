@@ -95,7 +95,17 @@ def running() -> Iterator[Container]:
     part = f"kilowatch-{secrets.token_hex(4)}.slice"
     parent = f"{part}/user.slice/user-{NOBODY}.slice/user@{NOBODY}.service"
     try:
-        for name in ("home", "run", "root/bin", "root/proc", "root/sys", "root/dev", "root/etc", "root/tmp", "root/run"):  # fmt: skip
+        for name in (
+            "home",
+            "run",
+            "root/bin",
+            "root/proc",
+            "root/sys",
+            "root/dev",
+            "root/etc",
+            "root/tmp",
+            "root/run",
+        ):
             (folder / name).mkdir(parents=True)
         shutil.copy(str(shutil.which("busybox")), folder / "root/bin/sleep")
         for path in (folder, *folder.rglob("*")):
@@ -108,7 +118,7 @@ def running() -> Iterator[Container]:
         assert done.returncode == 0, done.stderr
         yield Container(done.stdout.split()[-1], parent)
     finally:
-        subprocess.run(["unshare", "--mount", "sh", "-c", _STOP.format(slice=part)], check=False, timeout=PATIENCE)  # fmt: skip
+        subprocess.run(["unshare", "--mount", "sh", "-c", _STOP.format(slice=part)], check=False, timeout=PATIENCE)
         _end_pause(folder / "run/libpod/tmp/pause.pid")
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -16,9 +16,7 @@ import pytest
 NOBODY = 65534
 T = TypeVar("T")
 
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root can run a part of a test as another user"
-)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a part of a test as another user")
 
 
 def as_nobody(work: Callable[[], T]) -> T | str:

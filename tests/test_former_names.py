@@ -76,9 +76,7 @@ PROOFS = {NameKind.RULE_KEY: rule_key, NameKind.FILTER_KEY: filter_key}
 
 
 @pytest.mark.parametrize("each", FORMER_NAMES, ids=lambda each: each.former)
-def test_a_former_name_is_still_read(
-    each: ChangedName, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_former_name_is_still_read(each: ChangedName, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     PROOFS[each.kind](each, tmp_path, caplog)
 
 

@@ -77,10 +77,7 @@ def listens(path: Path) -> set[str]:
 
 def test_whatever_listens_says_who_tries_its_host_and_origin() -> None:
     found = {
-        str(path.relative_to(ROOT))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        if listens(path)
+        str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py") if listens(path)
     }
     assert found - PLACES.keys() == set(), "new: name it in PLACES, with the tests of both headers"
     assert PLACES.keys() - found == set(), "gone: remove it from PLACES"
@@ -91,13 +88,11 @@ def test_the_tests_of_both_headers_exist_or_a_reason_stands_there(place: str) ->
     """Each names its header, so that it is not the test of something else."""
     its = PLACES[place]
     assert bool(its.none) != bool(its.host and its.origin)
-    for test, header in [*((one, "Host") for one in its.host), *((one, "Origin") for one in its.origin)]:  # fmt: skip
+    for test, header in [*((one, "Host") for one in its.host), *((one, "Origin") for one in its.origin)]:
         file, _, name = test.partition("::")
         assert name in names_in(ROOT / file), test
         source = (ROOT / file).read_text("utf-8")
-        body = next(
-            each for each in ast.walk(ast.parse(source)) if getattr(each, "name", "") == name
-        )
+        body = next(each for each in ast.walk(ast.parse(source)) if getattr(each, "name", "") == name)
         assert header in (ast.get_source_segment(source, body) or ""), test
 
 

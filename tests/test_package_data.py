@@ -23,8 +23,6 @@ def test_every_file_beside_the_modules_is_in_the_wheel() -> None:
     ]
     assert any(path.suffix == ".css" for path in found)
     lacking = [
-        str(path.relative_to(ROOT))
-        for path in found
-        if not any(fnmatch.fnmatch(path.name, kind) for kind in kinds)
+        str(path.relative_to(ROOT)) for path in found if not any(fnmatch.fnmatch(path.name, kind) for kind in kinds)
     ]
     assert lacking == []

@@ -34,9 +34,7 @@ def broken(page: Path, text: str) -> list[str]:
             continue
         way, _, anchor = link.partition("#")
         target = page if not way else page.parent / way
-        if not target.exists() or (
-            anchor and target.suffix == ".md" and anchor not in anchors(target.read_text())
-        ):
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target.read_text())):
             faults.append(link)
     return faults
 

@@ -31,7 +31,7 @@ def rows() -> list[tuple[str, str]]:
         if not heads:
             heads = cells
         elif not set(line) <= set("|- "):
-            ours = " ".join(cell for head, cell in zip(heads, cells, strict=True) if head in ABOUT_US)  # fmt: skip
+            ours = " ".join(cell for head, cell in zip(heads, cells, strict=True) if head in ABOUT_US)
             if ABOUT_US & set(heads):
                 found.append((cells[0], ours))
     return found
@@ -43,9 +43,7 @@ def test_the_page_says_since_when_it_is_true_and_has_all_its_tables() -> None:
 
 
 @pytest.mark.parametrize(("first", "ours"), rows(), ids=lambda cell: cell[:30])
-def test_each_row_about_kilowatch_leads_to_the_page_or_command_that_shows_it(
-    first: str, ours: str
-) -> None:
+def test_each_row_about_kilowatch_leads_to_the_page_or_command_that_shows_it(first: str, ours: str) -> None:
     """Whether a page and its heading are there is held for all links in `test_page_links`."""
     assert re.search(r"\]\([\w/-]+\.md(#[\w-]+)?\)", ours) or _COMMAND.search(ours), first
 

@@ -16,10 +16,7 @@ from docs.screens import PICTURES, SHOWN, stamp, stamp_of, stamped
 from tests.kit.night import NIGHT
 
 ROOT = Path(__file__).resolve().parents[1]
-README = [
-    ROOT / name
-    for name in re.findall(r"!\[[^]]*\]\(([^)]+\.png)\)", (ROOT / "README.md").read_text())
-]
+README = [ROOT / name for name in re.findall(r"!\[[^]]*\]\(([^)]+\.png)\)", (ROOT / "README.md").read_text())]
 
 
 def test_the_readme_shows_a_terminal_and_a_web_page_each_with_its_stamp() -> None:
@@ -28,15 +25,11 @@ def test_the_readme_shows_a_terminal_and_a_web_page_each_with_its_stamp() -> Non
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(
-    NIGHT not in os.environ, reason="by night: a picture may be drawn after some changes"
-)
+@pytest.mark.skipif(NIGHT not in os.environ, reason="by night: a picture may be drawn after some changes")
 @pytest.mark.parametrize("path", README, ids=lambda path: path.name)
 def test_a_picture_shows_these_sources(path: Path) -> None:
     drawn = stamp_of(path.read_bytes())
-    assert drawn == stamp(path.name), (
-        f"{path.name} is older than its sources: make screens, and look at it"
-    )
+    assert drawn == stamp(path.name), f"{path.name} is older than its sources: make screens, and look at it"
 
 
 def test_another_source_is_another_stamp(tmp_path: Path) -> None:

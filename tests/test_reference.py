@@ -28,8 +28,7 @@ def test_every_setting_has_its_sentence_in_the_source() -> None:
         f"{kind.__name__}.{field.name}"
         for kind in types
         for field in msgspec.structs.fields(kind)
-        if field.name not in field_texts(kind)
-        and not list(structs_in(fields_of(kind)[field.encode_name]))
+        if field.name not in field_texts(kind) and not list(structs_in(fields_of(kind)[field.encode_name]))
     ]
     assert sorted(without) == []
 
@@ -53,9 +52,7 @@ def _defaults() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("section", "key", "default"), _defaults())
-def test_a_default_written_into_the_file_changes_nothing(
-    tmp_path: Path, section: str, key: str, default: str
-) -> None:
+def test_a_default_written_into_the_file_changes_nothing(tmp_path: Path, section: str, key: str, default: str) -> None:
     if section == "alerts.heartbeat":  # it has to name where it pings
         default += '\nurl = "http://127.0.0.1:1/ping"'
     file = tmp_path / "kilowatch.toml"

@@ -32,11 +32,7 @@ def faults(changelog: str) -> list[str]:
             entry = re.fullmatch(rf"- \[({'|'.join(KINDS)})\] [A-Z][^:]*: .+", line)
             if entry is None or len(line) > MOST:
                 found.append(f"{name}: {line}")
-        kinds = [
-            KINDS.index(each)
-            for each in re.findall(r"^- \[([A-Z]+)\]", section, re.MULTILINE)
-            if each in KINDS
-        ]
+        kinds = [KINDS.index(each) for each in re.findall(r"^- \[([A-Z]+)\]", section, re.MULTILINE) if each in KINDS]
         if name != "Unreleased" and kinds != sorted(kinds):
             found.append(f"{name}: kinds in another order than {', '.join(KINDS)}")
     names = [section.partition("\n")[0] for section in sections]
@@ -58,9 +54,7 @@ def test_it_uses_these_programs_and_no_other() -> None:
 
 @pytest.mark.parametrize("words", [each for each in COMMANDS if each[0] == "make"], ids=" ".join)
 def test_make_has_its_targets(words: list[str]) -> None:
-    ended = subprocess.run(
-        ["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -97,10 +91,7 @@ def test_the_changelog_is_by_version_with_a_line_for_each_entry() -> None:
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        (
-            "## Unreleased\n\n- [FEATURE] Web: new.\n- [CHANGE] Web: other.\n\n## 2026.11\n\n## 2026.2\n",
-            0,
-        ),
+        ("## Unreleased\n\n- [FEATURE] Web: new.\n- [CHANGE] Web: other.\n\n## 2026.11\n\n## 2026.2\n", 0),
         ("## Unreleased\n\n- New.\n", 1),
         ("## Unreleased\n\n- [FEATURE] Web: new\n  in two lines.\n", 1),
         (f"## Unreleased\n\n- [FEATURE] Web: {'long ' * 60}\n", 1),

@@ -18,16 +18,13 @@ def names_in(path: Path) -> set[str]:
     return {
         node.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.startswith("test_")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     }
 
 
 def test_every_named_test_exists() -> None:
     missing = [
-        f"{file}::{name}"
-        for file, name in NAMED
-        if not (ROOT / file).is_file() or name not in names_in(ROOT / file)
+        f"{file}::{name}" for file, name in NAMED if not (ROOT / file).is_file() or name not in names_in(ROOT / file)
     ]
     assert not missing, "\n".join(missing)
     assert len(NAMED) > 40
@@ -38,7 +35,9 @@ def test_every_named_test_asserts_something() -> None:
     empty = []
     for file, name in NAMED:
         tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}  # fmt: skip
+        functions = {
+            each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
         if not _asserts(functions[name], functions):
             empty.append(f"{file}::{name}")
     assert not empty, "\n".join(empty)
@@ -62,9 +61,7 @@ def _asserts(function: Function, others: Mapping[str, Function], depth: int = 3)
     return depth > 0 and any(_asserts(each, others, depth - 1) for each in helpers)
 
 
-REFERENCE = re.compile(
-    r"\((?:`tests/[\w/]+\.py::\w+`(?:,? ?(?:is the same in short|for [\w ]+)?\.?\s*)?)+\)"
-)
+REFERENCE = re.compile(r"\((?:`tests/[\w/]+\.py::\w+`(?:,? ?(?:is the same in short|for [\w ]+)?\.?\s*)?)+\)")
 MOST_SENTENCES = 2
 """Sentences between two tests: more are more claims than the test behind them can try."""
 EXEMPT = ("|", "Five kinds of peers", "The million of ", "**Files given to commands**")

@@ -16,27 +16,13 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 MENU = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 START = ("index", "home", "lab", "deploy", "troubles")
-NEEDS = (
-    "home",
-    "lab",
-    "deploy",
-    "packages",
-    "troubles",
-    "web",
-    "dashboard",
-    "alerts",
-    "runbook",
-    "power",
-    "index",
-)
+NEEDS = ("home", "lab", "deploy", "packages", "troubles", "web", "dashboard", "alerts", "runbook", "power", "index")
 """Pages to which the README leads, in the order of a reader's needs; the last link is for who changes it."""
 _COMMAND = re.compile(r"(?:^ {4}|`)(?:\S*/)?(kilowatch [a-z][^`\n#|>]*)", re.MULTILINE)
 
 
 def test_every_page_is_in_the_menu_once() -> None:
-    assert sorted(MENU) == sorted(
-        [*(page.name for page in DOCS.glob("*.md")), "decisions/README.md"]
-    )
+    assert sorted(MENU) == sorted([*(page.name for page in DOCS.glob("*.md")), "decisions/README.md"])
 
 
 def test_no_page_of_the_site_leads_out_of_it() -> None:

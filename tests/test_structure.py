@@ -45,10 +45,7 @@ def graph() -> dict[str, set[str]]:
     """Return which module imports which."""
     paths = [path for name in (*PACKAGES, "bench") for path in (ROOT / name).rglob("*.py")]
     modules = {
-        str(path.relative_to(ROOT).with_suffix(""))
-        .replace("/", ".")
-        .removesuffix(".__init__"): path
-        for path in paths
+        str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__init__"): path for path in paths
     }
     return {
         name: set(imports(ast.parse(path.read_text(encoding="utf-8")), modules)) - {name}
@@ -116,12 +113,7 @@ def folders(arrows: dict[str, set[str]]) -> dict[str, set[str]]:
 
 def test_folders_are_read_from_their_modules() -> None:
     """Modules at a package's root and other packages are no folders; a folder within one belongs to it."""
-    arrows = {
-        "p": set[str](),
-        "p.root": {"p.a.x"},
-        "p.a": {"p.b"},
-        "p.a.x": {"p.root", "p.a", "q.c.z"},
-    }
+    arrows = {"p": set[str](), "p.root": {"p.a.x"}, "p.a": {"p.b"}, "p.a.x": {"p.root", "p.a", "q.c.z"}}
     arrows |= {"p.b": set(), "p.b.in.y": {"p.a.x"}, "q.c.z": set()}
     assert folders(arrows) == {"p.a": {"p.b"}, "p.b": {"p.a"}, "q.c": set()}
 
@@ -164,18 +156,14 @@ def losing(source: str) -> list[tuple[int, str]]:
         match node:
             case ast.Attribute(value=ast.Name(id="asyncio"), attr=name) if name in LOSING:
                 found.append((node.lineno, name))
-            case ast.ImportFrom(module=str(module), names=names) if (
-                module.split(".")[0] == "asyncio"
-            ):
+            case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] == "asyncio":
                 found += [(node.lineno, each.name) for each in names if each.name in LOSING]
     return found
 
 
 def test_no_package_loses_a_cancellation() -> None:
     """A task group cancels once: with a task that loses it, the group waits for ever."""
-    assert losing("import asyncio\nasync def f():\n    await asyncio.wait_for(g(), 1)\n") == [
-        (3, "wait_for")
-    ]
+    assert losing("import asyncio\nasync def f():\n    await asyncio.wait_for(g(), 1)\n") == [(3, "wait_for")]
     assert losing("from asyncio import sleep, wait_for\n") == [(1, "wait_for")]
     assert losing("async def f(condition):\n    await condition.wait_for(g)\n") == []
     found = [
@@ -234,9 +222,11 @@ def members(node: ast.ClassDef) -> tuple[int, int]:
     attributes = {
         each.attr
         for each in ast.walk(node)
-        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
-        and isinstance(each.value, ast.Name) and each.value.id == "self"
-    }  # fmt: skip
+        if isinstance(each, ast.Attribute)
+        and isinstance(each.ctx, ast.Store)
+        and isinstance(each.value, ast.Name)
+        and each.value.id == "self"
+    }
     return methods, len(attributes)
 
 
@@ -277,9 +267,7 @@ LARGE: dict[str, tuple[int, int, str]] = {
 
 def test_a_class_has_25_methods_and_attributes_at_most() -> None:
     """More of them are several objects under one name, which nobody can test apart."""
-    tree = ast.parse(
-        "class A:\n def f(self):\n  self.a, b.c = 1, 2\n  self.a += 1\n  self.d: int = self.e\n"
-    )
+    tree = ast.parse("class A:\n def f(self):\n  self.a, b.c = 1, 2\n  self.a += 1\n  self.d: int = self.e\n")
     assert members(next(node for node in tree.body if isinstance(node, ast.ClassDef))) == (1, 2)
     found: dict[str, tuple[int, int]] = {}
     for package in PACKAGES:
@@ -297,9 +285,7 @@ def test_a_class_has_25_methods_and_attributes_at_most() -> None:
         for name, (methods, attributes) in found.items()
         if name not in LARGE or (methods, attributes) != LARGE[name][:2]
     ]
-    wrong += [
-        f"{name}: is small enough: strike it from LARGE" for name in LARGE.keys() - found.keys()
-    ]
+    wrong += [f"{name}: is small enough: strike it from LARGE" for name in LARGE.keys() - found.keys()]
     assert not wrong, "\n".join(wrong)
 
 
@@ -317,11 +303,7 @@ def locating(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
         for argument in (*function.args.args, *function.args.kwonlyargs):
             if not isinstance(argument.annotation, ast.Name) or argument.annotation.id != LOCATOR:
                 continue
-            parents = {
-                id(child): node
-                for node in ast.walk(function)
-                for child in ast.iter_child_nodes(node)
-            }
+            parents = {id(child): node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
             uses = [
                 parents[id(node)]
                 for node in ast.walk(function)
@@ -369,9 +351,11 @@ def own_units(tree: ast.AST) -> Iterator[int]:
 
 
 OWN_UNITS = {
-    "aggregator/register/facts.py": 1, "collector/smi/file.py": 1, "power/devices/connectors.py": 1,
+    "aggregator/register/facts.py": 1,
+    "collector/smi/file.py": 1,
+    "power/devices/connectors.py": 1,
     "power/site/config.py": 1,
-}  # fmt: skip
+}
 """By file, how many lines do so: a fact that is compared with what people declare, a limit in an error of the collector,
 which words nothing else, names of parts, and a setting as it may be written. A number may only become less."""
 
@@ -395,9 +379,7 @@ def test_a_number_has_its_unit_from_present() -> None:
         for name, lines in found.items()
         if len(lines) != OWN_UNITS.get(name, 0)
     ]
-    wrong += [
-        f"{name}: is gone: strike it from OWN_UNITS" for name in OWN_UNITS.keys() - found.keys()
-    ]
+    wrong += [f"{name}: is gone: strike it from OWN_UNITS" for name in OWN_UNITS.keys() - found.keys()]
     assert not wrong, "\n".join(wrong)
 
 
@@ -417,11 +399,17 @@ def own_waits(tree: ast.AST) -> Iterator[int]:
 def _is_elapsed(node: ast.AST, names: frozenset[str] = frozenset()) -> bool:
     """Whether an expression has a reading of a real clock less something, or one of the names of such."""
     return any(
-        (isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub) and isinstance(part.left, ast.Call)
-         and isinstance(part.left.func, ast.Attribute) and part.left.func.attr in CLOCKS and not part.left.args)
+        (
+            isinstance(part, ast.BinOp)
+            and isinstance(part.op, ast.Sub)
+            and isinstance(part.left, ast.Call)
+            and isinstance(part.left.func, ast.Attribute)
+            and part.left.func.attr in CLOCKS
+            and not part.left.args
+        )
         or (isinstance(part, ast.Name) and part.id in names)
         for part in ast.walk(node)
-    )  # fmt: skip
+    )
 
 
 def speed_limits(tree: ast.AST) -> Iterator[int]:
@@ -431,9 +419,11 @@ def speed_limits(tree: ast.AST) -> Iterator[int]:
             continue
         names = frozenset(
             target.id
-            for node in statements(function) if isinstance(node, ast.Assign) and _is_elapsed(node.value)
-            for target in node.targets if isinstance(target, ast.Name)
-        )  # fmt: skip
+            for node in statements(function)
+            if isinstance(node, ast.Assign) and _is_elapsed(node.value)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        )
         for check in statements(function):
             if not isinstance(check, ast.Assert):
                 continue
@@ -441,7 +431,7 @@ def speed_limits(tree: ast.AST) -> Iterator[int]:
                 if isinstance(compare, ast.Compare):
                     sides = [compare.left, *compare.comparators]
                     for left, operator, right in zip(sides, compare.ops, sides[1:], strict=False):
-                        less, more = (left, right) if isinstance(operator, ast.Lt | ast.LtE) else (right, left)  # fmt: skip
+                        less, more = (left, right) if isinstance(operator, ast.Lt | ast.LtE) else (right, left)
                         ordered = isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
                         if ordered and _is_elapsed(less, names) and not _is_elapsed(more, names):
                             yield check.lineno
@@ -455,10 +445,7 @@ def slept_then_asserted(tree: ast.AST) -> Iterator[int]:
         for before, after in pairwise(body if isinstance(body, list) else ()):
             call = before.value if isinstance(before, ast.Expr) else None
             match call.value if isinstance(call, ast.Await) else call:
-                case ast.Call(
-                    ast.Attribute(attr="sleep" | "pause"),
-                    [ast.Constant(int() | float() as seconds)],
-                ):
+                case ast.Call(ast.Attribute(attr="sleep" | "pause"), [ast.Constant(int() | float() as seconds)]):
                     if seconds > 0 and isinstance(after, ast.Assert):
                         yield after.lineno
                 case _:
@@ -477,9 +464,11 @@ def fixed_limits(tree: ast.AST) -> Iterator[int]:
 
 
 RACES = {
-    own_waits: re.compile(r"def _?(until|wait|eventually|settled)"), speed_limits: re.compile(f"({'|'.join(CLOCKS)})\\("),
-    slept_then_asserted: re.compile(r"(sleep|pause)\("), fixed_limits: re.compile(f"timeout\\(|({'|'.join(CLOCKS)})\\("),
-}  # fmt: skip
+    own_waits: re.compile(r"def _?(until|wait|eventually|settled)"),
+    speed_limits: re.compile(f"({'|'.join(CLOCKS)})\\("),
+    slept_then_asserted: re.compile(r"(sleep|pause)\("),
+    fixed_limits: re.compile(f"timeout\\(|({'|'.join(CLOCKS)})\\("),
+}
 """Rules, each with words that a file has in which it finds anything: to parse all of them takes ten seconds."""
 ALLOWED: dict[str, dict[str, int]] = {
     "own_waits": {
@@ -507,9 +496,7 @@ A number may only become less."""
 
 
 @pytest.mark.parametrize("rule", RACES, ids=lambda rule: rule.__name__)
-def test_a_test_does_not_depend_on_the_machines_speed(
-    rule: Callable[[ast.AST], Iterator[int]],
-) -> None:
+def test_a_test_does_not_depend_on_the_machines_speed(rule: Callable[[ast.AST], Iterator[int]]) -> None:
     """A busy machine must not fail a change: wait for a condition, or pass the time in."""
     tests, allowed, wrong = ROOT / "tests", ALLOWED[rule.__name__], []
     for path in sorted(tests.rglob("*.py")):
@@ -520,16 +507,10 @@ def test_a_test_does_not_depend_on_the_machines_speed(
         most = allowed.get(name, 0)
         if len(lines) > most:
             where = ", ".join(map(str, sorted(lines)))
-            wrong.append(
-                f"{name}: {len(lines)} for {most} allowed, lines {where}: see tests/kit/waiting.py"
-            )
+            wrong.append(f"{name}: {len(lines)} for {most} allowed, lines {where}: see tests/kit/waiting.py")
         elif len(lines) < most:
             wrong.append(f"{name}: {len(lines)} for {most} allowed: lower the number in ALLOWED")
-    wrong += [
-        f"{name}: is gone: strike it from ALLOWED"
-        for name in allowed
-        if not (tests / name).is_file()
-    ]
+    wrong += [f"{name}: is gone: strike it from ALLOWED" for name in allowed if not (tests / name).is_file()]
     assert not wrong, "\n".join(wrong)
 
 

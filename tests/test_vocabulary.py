@@ -29,9 +29,7 @@ POWER_BRAKE = re.compile(r"power_?brake|hw_?brake|brake_?slowdown", re.IGNORECAS
 def trees() -> dict[str, ast.Module]:
     """Return every production file, parsed, by its path from the root."""
     paths = (path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py")))
-    return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in paths
-    }
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def names(tree: ast.Module) -> Iterator[tuple[int, str]]:

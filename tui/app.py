@@ -53,9 +53,12 @@ from tui.time.timebar import ACTIONS, TimeControls
 LEGEND: tuple[Line, ...] = (
     [("marks before a name", "strong")],
     [("  · ok  ", "ok"), ("! WARN a ticket  ", "warn"), ("▲ CRIT a page", "crit")],
-    [(f"  {CROSS} LOST, HUNG, OFFLINE  ", "down"), ("▒ STALE nothing new, NO DATA  ", "stale"),
-     (f"{DASH} not read", "dim")],
-)  # fmt: skip
+    [
+        (f"  {CROSS} LOST, HUNG, OFFLINE  ", "down"),
+        ("▒ STALE nothing new, NO DATA  ", "stale"),
+        (f"{DASH} not read", "dim"),
+    ],
+)
 PLAY_EVERY = 0.2
 """Seconds between two steps of playback."""
 FOLLOW_EVERY = 0.1
@@ -116,9 +119,15 @@ class Top(App[None]):
         self.feed = DashboardFeed(url, token, self._feed_changed, clock, every)
         self._past = Past(self.feed, self._feed_changed, clock)
         self.context = ViewContext(
-            self, self.feed, TimeControls(past=self._past, recorded=recorded), tones,
-            clock=clock, every=every, who=who or _user(), write=write,
-        )  # fmt: skip
+            self,
+            self.feed,
+            TimeControls(past=self._past, recorded=recorded),
+            tones,
+            clock=clock,
+            every=every,
+            who=who or _user(),
+            write=write,
+        )
         self.navigation = Navigation(view)
         self.filter_bar = FilterBar(self.context, lambda: self.view, self._focus_view)
         self.item_keys = ItemKeys(self, self.context, lambda: self.view)
@@ -368,11 +377,8 @@ class Top(App[None]):
         title = f"Help: {self.view.TITLE}   (/ filter: {', '.join(self.view.FILTERED_BY)[:60]})"
         write = self.context.write
         self.push_screen(
-            HelpDialog(
-                self.context.tones, title,
-                lambda width: [*help_lines(keys, width, write=write), *LEGEND],
-            )
-        )  # fmt: skip
+            HelpDialog(self.context.tones, title, lambda width: [*help_lines(keys, width, write=write), *LEGEND])
+        )
 
     def do_back(self) -> None:
         """Close what is open, then go back, then clear the filter. Never quits."""
@@ -436,9 +442,7 @@ class Top(App[None]):
             if choice is not None:
                 self._follow(choice[0], choice[2])
 
-        self.push_screen(
-            Palette(self.context.tones, lambda text: find(self.context.shown, text)), answered
-        )
+        self.push_screen(Palette(self.context.tones, lambda text: find(self.context.shown, text)), answered)
 
     def _follow(self, kind: str, subject: str) -> None:
         """Do what was chosen in the palette."""
@@ -474,8 +478,12 @@ def theme_name(theme: Theme) -> str:
 def _textual(theme: Theme) -> TextualTheme:
     """Return our theme for Textual's own widgets: inputs, toasts, frames."""
     return TextualTheme(
-        name=f"kilowatch-{theme.name}", primary=theme.tones["bar"], background=theme.background,
-        surface=theme.background, panel=theme.panel, foreground=theme.tones[""], dark=theme.dark,
-        variables={"frame": theme.tones["frame"], "dim": theme.tones["dim"],
-                   "crit": theme.tones["bar_crit"]},
-    )  # fmt: skip
+        name=f"kilowatch-{theme.name}",
+        primary=theme.tones["bar"],
+        background=theme.background,
+        surface=theme.background,
+        panel=theme.panel,
+        foreground=theme.tones[""],
+        dark=theme.dark,
+        variables={"frame": theme.tones["frame"], "dim": theme.tones["dim"], "crit": theme.tones["bar_crit"]},
+    )

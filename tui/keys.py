@@ -82,7 +82,7 @@ KEYS: tuple[Key, ...] = (
             ("Overview", "Nodes", "GPUs", "Circuits", "Alerts", "Pools", "Energy", "Jobs", "Fleet"), 1
         )
     ),
-)  # fmt: skip
+)
 _FIRST = {"quit", "help"}
 _OWN = {"alerts", "circuits", "map"}
 """Groups that only some screens have."""
@@ -100,10 +100,7 @@ def footer(keys: Sequence[Key], right: str, width: int, *, write: bool) -> Line:
         if used + cost + len(right) > width:
             continue
         idle = key.writes and not write
-        pieces += [
-            (f" {key.shown}", "dim" if idle else "key"),
-            (f" {word} ", "faint" if idle else "dim"),
-        ]
+        pieces += [(f" {key.shown}", "dim" if idle else "key"), (f" {word} ", "faint" if idle else "dim")]
         used += cost
     return [*pieces, (" " * max(0, width - used - len(right)), ""), (right, "dim")]
 
@@ -119,16 +116,21 @@ def help_lines(keys: Sequence[Key], width: int, *, write: bool) -> list[Line]:
                 idle = key.writes and not write
                 words = f"{key.word} (read-only)" if idle else key.word
                 lines.append(
-                    [(f"  {fit(key.shown, 4, right=True)}  ", "dim" if idle else "key"),
-                     (fit(words, max(1, width - 8)), "faint" if idle else "")]
-                )  # fmt: skip
+                    [
+                        (f"  {fit(key.shown, 4, right=True)}  ", "dim" if idle else "key"),
+                        (fit(words, max(1, width - 8)), "faint" if idle else ""),
+                    ]
+                )
     if width >= 30:  # two columns
         half = -(-len(lines) // 2)
         lines = [
-            [*left, (" " * (width - sum(len(text) for text, _ in left)), ""),
-             *(lines[half + n] if half + n < len(lines) else ())]
+            [
+                *left,
+                (" " * (width - sum(len(text) for text, _ in left)), ""),
+                *(lines[half + n] if half + n < len(lines) else ()),
+            ]
             for n, left in enumerate(lines[:half])
-        ]  # fmt: skip
+        ]
     if not write and any(key.writes for key in keys):
         lines.append([(READ_ONLY, "dim")])
     return lines

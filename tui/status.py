@@ -107,8 +107,7 @@ def text_lines(
     """Return the cluster as lines of text."""
     shown = replace(state, status_came=0.0)
     lines: list[Line] = [
-        [piece for piece in line if "LIVE" not in piece[0]]
-        for line in header(shown, _LIVE, ScreenTime(0.0), 200)[:2]
+        [piece for piece in line if "LIVE" not in piece[0]] for line in header(shown, _LIVE, ScreenTime(0.0), 200)[:2]
     ]
     day = None if state.today is None else state.today.measured
     used, limit, ratio = state.budget_power
@@ -130,17 +129,10 @@ def text_lines(
     if state.circuits:
         lines += [[], [("circuits by time to trip; load of the last 10 s", "")]]
         for circuit in state.urgent[:circuits]:
-            word, _ = countdown(
-                circuit, state.circuit_status.get(circuit.id, RowStatus.OK), Now(0.0)
-            )
+            word, _ = countdown(circuit, state.circuit_status.get(circuit.id, RowStatus.OK), Now(0.0))
             its = load_row(circuit)
             lines.append(
-                [
-                    (
-                        f"{clean(circuit.id):<20} {share_row(circuit).short:>5}  {its.short or its.value:>9}  {word}",
-                        "",
-                    )
-                ]
+                [(f"{clean(circuit.id):<20} {share_row(circuit).short:>5}  {its.short or its.value:>9}  {word}", "")]
             )
         if len(state.circuits) > circuits:
             lines.append([(f"and {number(len(state.circuits) - circuits)} more", "")])
@@ -179,9 +171,7 @@ def as_json(state: DashboardState, age: float | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def once(
-    url: str, token: str | None
-) -> tuple[DashboardState, float | None, ConnectionFault | None]:
+def once(url: str, token: str | None) -> tuple[DashboardState, float | None, ConnectionFault | None]:
     """Fetch the state once; returns it, the age of its data, and what went wrong."""
     try:
         state = asyncio.run(fetch(url, token))

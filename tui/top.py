@@ -53,10 +53,18 @@ def run_top(
         from tui.app import Top  # noqa: PLC0415 - see `_colours`
 
         app = Top(
-            url, token, every=every or (SLOW if far else 1.0), theme=theme or "dark",
-            ascii_only=ascii_only, write=write, who=who, view=view, settled=settle,
-            recorded=recorded, own=own,
-        )  # fmt: skip
+            url,
+            token,
+            every=every or (SLOW if far else 1.0),
+            theme=theme or "dark",
+            ascii_only=ascii_only,
+            write=write,
+            who=who,
+            view=view,
+            settled=settle,
+            recorded=recorded,
+            own=own,
+        )
         _need_terminal()
         app.run()
     finally:
@@ -140,7 +148,7 @@ def _need_terminal() -> None:
     """Raise `ConfigError` without a terminal: Textual reads standard input and writes to standard error, except
     in a browser."""
     if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ConfigError("kilowatch top", "this is no terminal", "For pipes and logs there is `kilowatch status`.")  # fmt: skip
+        raise ConfigError("kilowatch top", "this is no terminal", "For pipes and logs there is `kilowatch status`.")
 
 
 def screenshot(app: Top) -> str:

@@ -36,16 +36,11 @@ def local_user(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
         body += _SOCKET_ID.pack(peer[1], own[1], *ends) + _ANY
         with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as kernel:
             kernel.settimeout(1.0)
-            kernel.send(
-                _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST, 1, 0) + body
-            )
+            kernel.send(_HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST, 1, 0) + body)
             answer = kernel.recv(4096)
     except (AttributeError, OSError, ValueError, struct.error):  # not on Linux, or not permitted
         return None
-    if (
-        len(answer) < _USER_AT + _USER.size
-        or _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY
-    ):
+    if len(answer) < _USER_AT + _USER.size or _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     user, inode = _USER.unpack_from(answer, _USER_AT)
     return int(user) if inode else None

@@ -36,8 +36,7 @@ PRIVATE = {
 _QUOTED_NOWHERE = "owner"
 """Field whose texts no other text quotes: an owner may be called as anything is, `facility` or `lab`."""
 _NAMED = re.compile(
-    r"\b(pid|name|comm|cmd|exe|uid|user|job|account)=('[^']*'|\"[^\"]*\"|<[^>]*>|[^\s,;)]*)",
-    re.IGNORECASE,
+    r"\b(pid|name|comm|cmd|exe|uid|user|job|account)=('[^']*'|\"[^\"]*\"|<[^>]*>|[^\s,;)]*)", re.IGNORECASE
 )
 """Facts about processes in a line of the kernel's log: `pid=123, name=python`."""
 _LABELLED = re.compile(rf'[\w:]+\{{(?:\w+="(?:[^"\\]|\\.)*",)*(?:pid|{"|".join(PRIVATE)})="[^"]')
@@ -114,8 +113,7 @@ def _is_private(tree: dict[str, Any], name: str) -> bool:
 def _hide(tree: Any, quotes: list[re.Pattern[str]]) -> Any:
     if isinstance(tree, dict):
         return {
-            name: _empty(value) if _is_private(tree, name) else _hide(value, quotes)
-            for name, value in tree.items()
+            name: _empty(value) if _is_private(tree, name) else _hide(value, quotes) for name, value in tree.items()
         }
     if isinstance(tree, list):
         return [_hide(value, quotes) for value in tree]

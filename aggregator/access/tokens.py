@@ -102,11 +102,7 @@ def check_user(user: str) -> None:
 
 
 def make(
-    name: str,
-    scopes: Iterable[AccessScope],
-    now: int,
-    expires: int | None = None,
-    user: str = "",
+    name: str, scopes: Iterable[AccessScope], now: int, expires: int | None = None, user: str = ""
 ) -> tuple[AccessToken, str]:
     """Return a new token and its secret. Raises `ConfigError` for an invalid name or user."""
     check_name(name)
@@ -114,9 +110,7 @@ def make(
         check_user(user)
     secret, asked = local_token.make(), set(scopes)
     kept = tuple(scope for scope in AccessScope if scope in asked)
-    return AccessToken(
-        name=name, scopes=kept, sha256=hashed(secret), created=now, expires=expires, user=user
-    ), secret
+    return AccessToken(name=name, scopes=kept, sha256=hashed(secret), created=now, expires=expires, user=user), secret
 
 
 def read(path: Path) -> list[AccessToken]:
@@ -133,9 +127,7 @@ def read(path: Path) -> list[AccessToken]:
         raise _unreadable(path, "it is no file")
     with os.fdopen(handle, "rb") as file:
         if mode & 0o022:
-            raise ConfigError(
-                str(path), "other users may write it: they could make tokens", f"chmod 600 {path}"
-            )
+            raise ConfigError(str(path), "other users may write it: they could make tokens", f"chmod 600 {path}")
         try:
             raw = file.read(_MOST_BYTES + 1)
         except OSError as error:
@@ -232,7 +224,5 @@ class TokenRegister:
 
 def _unreadable(path: Path, problem: str) -> ConfigError:
     return ConfigError(
-        str(path),
-        f"it holds no tokens: {problem}",
-        "Move it away, and make them with: kilowatch token add NAME",
+        str(path), f"it holds no tokens: {problem}", "Move it away, and make them with: kilowatch token add NAME"
     )

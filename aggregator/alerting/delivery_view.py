@@ -34,9 +34,7 @@ class DeliveryView(Protocol):
     async def history(self, since: int, limit: int) -> list[Incident]:
         """Return incidents that are open or ended since a time (ns), newest first."""
 
-    async def deliveries(
-        self, since: int, limit: int, incident: str | None = None
-    ) -> list[Delivery]:
+    async def deliveries(self, since: int, limit: int, incident: str | None = None) -> list[Delivery]:
         """Return deliveries made since a time (ns), newest first; all, or those of one incident."""
 
     async def evidence(self, key: str, incident: Incident | None) -> EvidenceReply | None:

@@ -102,8 +102,10 @@ class JournalWriter:
         """Commit the rest and close the journal."""
         try:
             if not await self._commit():
-                log.error("alerts: the journal could not be written before the end: %s. Changes "
-                          "that are not in it are lost.", self._journal.trouble)  # fmt: skip
+                log.error(
+                    "alerts: the journal could not be written before the end: %s. Changes that are not in it are lost.",
+                    self._journal.trouble,
+                )
             await self.call(self._journal.close)
         finally:
             self.threads.close()
@@ -138,9 +140,7 @@ class JournalWriter:
         with self.aside.attempt("wake"):
             self._wake()
 
-    async def _written(
-        self, step: IncidentChanges | None, records: Sequence[AlertRecord] | None
-    ) -> bool:
+    async def _written(self, step: IncidentChanges | None, records: Sequence[AlertRecord] | None) -> bool:
         """Return whether changes are on disk; without the thread, the loop writes them itself: a page
         must not wait for it."""
         try:
@@ -151,9 +151,7 @@ class JournalWriter:
             good = self._write(step, records)
         return good
 
-    def _put_back(
-        self, step: IncidentChanges | None, records: Sequence[AlertRecord] | None
-    ) -> None:
+    def _put_back(self, step: IncidentChanges | None, records: Sequence[AlertRecord] | None) -> None:
         """Add what could not be written before what has come meanwhile."""
         if step is not None:
             self._step = step if self._step is None else step.then(self._step)
@@ -168,8 +166,11 @@ class JournalWriter:
     def _log(self, before: str) -> None:
         trouble = self._journal.trouble
         if trouble and not before:
-            log.error("alerts: the journal can't be written: %s. Alerts and pages go on; a crash "
-                      "now would lose what is not on disk.", trouble)  # fmt: skip
+            log.error(
+                "alerts: the journal can't be written: %s. Alerts and pages go on; a crash "
+                "now would lose what is not on disk.",
+                trouble,
+            )
         elif before and not trouble:
             log.warning("alerts: the journal is written again")
 

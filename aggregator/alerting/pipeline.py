@@ -14,11 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from aggregator.alerting.incident_actions import IncidentActions, LocalActions
-from aggregator.alerting.self_alerts import (
-    aggregator_key,
-    impairment_parts,
-    monitor_snapshot,
-)
+from aggregator.alerting.self_alerts import aggregator_key, impairment_parts, monitor_snapshot
 from aggregator.alerting.shared_incidents import SharedIncidents
 from aggregator.impairments import SHOWN, Impairments, MonitorPart
 from alerts.config import AlertsConfig
@@ -31,15 +27,7 @@ from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings, polici
 from alerts.incidents.quality_ledger import SILENT, QualityLedger
 from alerts.incidents.state import IncidentChanges, IncidentMemory
 from alerts.rules.rule import Rule, monitor_rules
-from api.alerts import (
-    Alert,
-    AlertState,
-    Incident,
-    IncidentNote,
-    NotificationState,
-    Severity,
-    Subject,
-)
+from api.alerts import Alert, AlertState, Incident, IncidentNote, NotificationState, Severity, Subject
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.errors import IncidentError
@@ -100,9 +88,7 @@ class AlertPipeline:
         self.impairments.watch(self._faults)
         self.engine = RuleEngine(rules)
         self.engine.note_incidents(past)
-        self.manager = IncidentManager(
-            policies_of(rules), memory, timings=timings, now=now, wall_ns=wall
-        )
+        self.manager = IncidentManager(policies_of(rules), memory, timings=timings, now=now, wall_ns=wall)
         """For its queries; actions go through `actions`."""
         self.manager.traits = self.engine.traits
         self.fired = 0
@@ -141,9 +127,7 @@ class AlertPipeline:
         """Notifications sent of each rule, and what people made of them."""
         self._restore(memory, records, now, wall)
 
-    def _restore(
-        self, memory: IncidentMemory | None, records: Iterable[AlertRecord], now: float, wall: int
-    ) -> None:
+    def _restore(self, memory: IncidentMemory | None, records: Iterable[AlertRecord], now: float, wall: int) -> None:
         own = {rule.name for rule in self.monitor.rules}
         found = {record.alert.key: record for record in records}
         for tracked in () if memory is None else memory.alerts:
@@ -151,9 +135,7 @@ class AlertPipeline:
             if tracked.firing and alert.rule in own and alert.key not in found:  # an older journal
                 found[alert.key] = AlertRecord(alert=alert, device=alert.key.split("/", 2)[2])
         for engine, its in ((self.engine, False), (self.monitor, True)):
-            engine.restore(
-                [one for one in found.values() if (one.alert.rule in own) is its], now, wall
-            )
+            engine.restore([one for one in found.values() if (one.alert.rule in own) is its], now, wall)
         if self._shared is not None:
             return
         firing = [alert for alert in self.alerts() if alert.state is AlertState.FIRING]
@@ -177,16 +159,7 @@ class AlertPipeline:
         """Evaluate all rules, and return the alerts that began to fire, changed or resolved. The
         arguments are those of `steps`."""
         return outcome(
-            self.steps(
-                fleet,
-                now,
-                wall,
-                events,
-                listening=listening,
-                behind=behind,
-                snapshots=snapshots,
-                parts=parts,
-            )
+            self.steps(fleet, now, wall, events, listening=listening, behind=behind, snapshots=snapshots, parts=parts)
         )
 
     def steps(
@@ -304,9 +277,7 @@ class AlertPipeline:
         notified by itself."""
         if self._shared is not None:
             shared = self._shared
-            with self._step(
-                "incidents: the alerts of this tick were not said to the others", faults
-            ):
+            with self._step("incidents: the alerts of this tick were not said to the others", faults):
                 shared.relay(changes, self.alerts, self.recovering)
             if records is not None:
                 self._keep(IncidentChanges(wall_ns=wall), records)
@@ -318,7 +289,7 @@ class AlertPipeline:
             self._keep(step, records)
         if not done:
             alone = self._alone = set() if self._alone is None else self._alone
-            fresh = [one for one in changes if one.state is AlertState.FIRING and one.key not in alone]  # fmt: skip
+            fresh = [one for one in changes if one.state is AlertState.FIRING and one.key not in alone]
             alone.update(one.key for one in fresh)
             audible = [one for one in fresh if one.severity is not Severity.INFO]
             notices = tuple(plain_notice(alert, wall) for alert in audible)
@@ -335,9 +306,10 @@ class AlertPipeline:
         missed = [
             alert
             for key, alert in firing.items()
-            if key not in there and alert.severity is not Severity.INFO
+            if key not in there
+            and alert.severity is not Severity.INFO
             and any(self.manager.status(one.key) is None for one in self.manager.alerts_of(alert))
-        ]  # fmt: skip
+        ]
         if whole:
             missed += self.manager.over(firing.keys() | there)
         return missed
@@ -405,9 +377,7 @@ class AlertPipeline:
             remediation=rule.remediation,
         )
 
-    def mark_false(
-        self, key: str, *, who: str, why: str, until: int | None, now: float, wall: int
-    ) -> Incident:
+    def mark_false(self, key: str, *, who: str, why: str, until: int | None, now: float, wall: int) -> Incident:
         """Mark what was sent of an incident as false, and acknowledge it where it goes on. `key` as in
         `IncidentManager.acknowledge`, also of one that ended long ago. Raises `IncidentError`."""
         who, why = required("false: who", who), required("false: why", why)
@@ -416,9 +386,7 @@ class AlertPipeline:
         name = self.quality.find(key) if known is None else known.key
         self.quality.markable(name)
         if known is not None and known.ended is None and known.acknowledged is None:
-            self.commit(
-                self.manager.acknowledge(name, who=who, why=why, until=until, now=now, wall_ns=wall)
-            )
+            self.commit(self.manager.acknowledge(name, who=who, why=why, until=until, now=now, wall_ns=wall))
         note = IncidentNote(who=who, why=why, at=wall)
         return self._marked(known, name, note, "marked_false", who, why, now, wall)
 
@@ -491,9 +459,7 @@ class AlertPipeline:
         own = yield from self.monitor.records(wall)
         records = [*(yield from self.engine.records(wall)), *own]
         self._turns = turns
-        self.recovering = frozenset(
-            record.alert.key for record in records if record.good_since is not None
-        )
+        self.recovering = frozenset(record.alert.key for record in records if record.good_since is not None)
         return records
 
     def _keep(self, changes: IncidentChanges, records: Sequence[AlertRecord] | None) -> None:

@@ -37,11 +37,7 @@ def impairment_parts(cluster: str, impairments: Impairments) -> list[MonitorPart
         facts.setdefault(one.part, one.facts)
         problems.setdefault(one.part, {})[one.rule] = one.reason
     return [
-        MonitorPart(
-            part,
-            {"cluster": cluster, **_named(part), **its},
-            problems.get(part, {}),
-        )
+        MonitorPart(part, {"cluster": cluster, **_named(part), **its}, problems.get(part, {}))
         for part, its in facts.items()
     ]
 
@@ -74,19 +70,11 @@ def channel_parts(channels: Iterable[ChannelRow]) -> list[MonitorPart]:
 
 def monitor_snapshot(parts: Sequence[MonitorPart]) -> PowerSnapshot:
     """Return the snapshot that the monitor's rules evaluate."""
-    names = {
-        quantity.name: quantity.name.removeprefix("monitor_") for quantity in MONITOR_QUANTITIES
-    }
+    names = {quantity.name: quantity.name.removeprefix("monitor_") for quantity in MONITOR_QUANTITIES}
     return PowerSnapshot(
         SnapshotKind.MONITOR,
         1,
         tuple(part.key for part in parts),
-        {
-            name: np.array([problem in part.problems for part in parts], np.float64)
-            for name, problem in names.items()
-        },
-        [
-            {**part.facts, **{f"monitor_{name}": why for name, why in part.problems.items()}}
-            for part in parts
-        ],
+        {name: np.array([problem in part.problems for part in parts], np.float64) for name, problem in names.items()},
+        [{**part.facts, **{f"monitor_{name}": why for name, why in part.problems.items()}} for part in parts],
     )

@@ -22,11 +22,7 @@ from aggregator.alerting.journal_writer import JournalWriter
 from aggregator.alerting.node_labels import LabelsByNode
 from aggregator.alerting.picture_key import signer_of
 from aggregator.alerting.pipeline import AlertPipeline, timings_of
-from aggregator.alerting.self_alerts import (
-    aggregator_key,
-    channel_parts,
-    journal_part,
-)
+from aggregator.alerting.self_alerts import aggregator_key, channel_parts, journal_part
 from aggregator.alerting.shared_incidents import SharedIncidents
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.impairments import SHOWN, Impairments, LoopTurns, MonitorPart
@@ -213,11 +209,7 @@ class AlertingService:
 
     def late(self, now: float) -> float:
         """Return by how many seconds the next evaluation is late; 0 before the first."""
-        return (
-            0.0
-            if self._finished is None
-            else max(0.0, now - self._finished - self._config.rule_seconds)
-        )
+        return 0.0 if self._finished is None else max(0.0, now - self._finished - self._config.rule_seconds)
 
     def progress(self, part: str) -> None:
         """Note that a part of the aggregator has made progress."""
@@ -234,9 +226,7 @@ class AlertingService:
         """Return incidents that are open or ended since a time (ns), newest first."""
         return await asyncio.to_thread(self._open.journal.incidents, since, limit)
 
-    async def deliveries(
-        self, since: int, limit: int, incident: str | None = None
-    ) -> list[Delivery]:
+    async def deliveries(self, since: int, limit: int, incident: str | None = None) -> list[Delivery]:
         """Return deliveries made since a time (ns), newest first; all, or those of one incident."""
         return await asyncio.to_thread(self._open.journal.history, since, limit, incident)
 
@@ -246,9 +236,7 @@ class AlertingService:
         collector = self._open.evidence
         if collector is None:
             return None
-        return await (
-            collector.of_key(key) if incident is None else collector.of_incident(incident)
-        )
+        return await (collector.of_key(key) if incident is None else collector.of_incident(incident))
 
     async def picture(self, link: PictureLink, wall: int) -> bytes | None:
         """Return the picture of a card that a signed link opens; None for any other link, and where the
@@ -307,24 +295,29 @@ class AlertingService:
         if any(channel.fetches_pictures for channel in config.alerts.notifiers().values()):
             signer = await asyncio.to_thread(signer_of, config.data_dir)
         outbox = Outbox(
-            config.alerts, journal, cluster=config.cluster,
-            evidence=None if evidence is None else evidence.of_notice, pictures=signer,
+            config.alerts,
+            journal,
+            cluster=config.cluster,
+            evidence=None if evidence is None else evidence.of_notice,
+            pictures=signer,
             gate=None if self.shared is None else self.shared.gate,
-        )  # fmt: skip
+        )
         router = Router(config.alerts)
         writer = JournalWriter(journal, router.route, outbox.wake)
         new_channels = NewChannels(
-            config.alerts.notifiers(), router, journal.memory.channels, journal.memory.incidents,
-            time.monotonic(), time.time_ns(),
-        )  # fmt: skip
+            config.alerts.notifiers(),
+            router,
+            journal.memory.channels,
+            journal.memory.incidents,
+            time.monotonic(),
+            time.time_ns(),
+        )
         writer.add(new_channels.changes())
 
         shared = self.shared
 
         def store(step: IncidentChanges, records: Sequence[AlertRecord] | None) -> None:
-            if (
-                evidence is not None
-            ):  # first: the page that the writer wakes waits for what is noted
+            if evidence is not None:  # first: the page that the writer wakes waits for what is noted
                 with self._turns.turn("evidence"):
                     evidence.note(step)
             with self._turns.turn("what new channels were told"):
@@ -337,9 +330,7 @@ class AlertingService:
                 store,
                 cluster=config.cluster,
                 timings=self._timings,
-                memory=journal.memory
-                if shared is None
-                else IncidentMemory(quality=journal.memory.quality),
+                memory=journal.memory if shared is None else IncidentMemory(quality=journal.memory.quality),
                 records=journal.alert_records if shared is None else (),
                 past=_past_incidents(journal, time.time_ns()),
                 impairments=self.impairments,
@@ -351,17 +342,11 @@ class AlertingService:
                 self._shared_works = shared.open(
                     journal, policies_of(self._rules), self._timings, pipeline.follow, outbox.wake
                 )
-            self._parts = _Parts(
-                pipeline, journal, writer, outbox, router, new_channels, evidence, signer
-            )
-            self.impairments.watch(
-                outbox.faults, router.aside.faults, writer.aside.faults, self._faults
-            )
+            self._parts = _Parts(pipeline, journal, writer, outbox, router, new_channels, evidence, signer)
+            self.impairments.watch(outbox.faults, router.aside.faults, writer.aside.faults, self._faults)
             clock = journal.memory.clock
             with self._turns.turn("events of the last day"):
-                await self._recall(
-                    fleet, stored_events, None if clock is None else clock.wall - OVERLAP
-                )
+                await self._recall(fleet, stored_events, None if clock is None else clock.wall - OVERLAP)
             await self._resume_memory()
             try:
                 yield
@@ -433,11 +418,7 @@ class AlertingService:
                 group.create_task(supervisor.run(name, work), name=name)
 
     async def _evaluate_when_due(
-        self,
-        fleet: Fleet,
-        inputs: AlertInputs,
-        snapshots: SnapshotReader,
-        publish: Callable[[str, bytes], bool],
+        self, fleet: Fleet, inputs: AlertInputs, snapshots: SnapshotReader, publish: Callable[[str, bytes], bool]
     ) -> None:
         delayed = True
         while True:
@@ -510,9 +491,15 @@ class AlertingService:
             events, self._late = self._late, []
             try:
                 for _ in parts.pipeline.steps(
-                    fleet, began, wall, events,
-                    listening=stats.bus_connected, behind=self._behind(), snapshots=found, parts=monitored,
-                ):  # fmt: skip
+                    fleet,
+                    began,
+                    wall,
+                    events,
+                    listening=stats.bus_connected,
+                    behind=self._behind(),
+                    snapshots=found,
+                    parts=monitored,
+                ):
                     with turn("pauses of the rules"):
                         await spent.pause()
             except BaseException:
@@ -555,9 +542,7 @@ class AlertingService:
         if why := journal.recent_fault():
             yield PartKind.DELIVERY.fault("journal", why)
 
-    def _inputs(
-        self, fleet: Fleet, snapshots: SnapshotReader, now: float, wall: int
-    ) -> Sequence[PowerSnapshot]:
+    def _inputs(self, fleet: Fleet, snapshots: SnapshotReader, now: float, wall: int) -> Sequence[PowerSnapshot]:
         """Return the power snapshots, and report the problems of the aggregator itself."""
         stats, engine = self._stats, self.pipeline.engine
         problems: dict[str, str] = {}

@@ -35,14 +35,18 @@ class SharedIncidents(Protocol):
 
     def relay(
         self, changes: Sequence[Alert], firing: Callable[[], Sequence[Alert]], recovering: Collection[str]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Have alerts that began, changed or resolved appended to the log. `firing` returns all alerts."""
 
     def own_part(self, part: MonitorPart) -> MonitorPart:
         """Return a part of kilowatch itself under a name that no other member has."""
 
     def open(
-        self, journal: Journal, policies: Mapping[str, RulePolicy], timings: NotificationTimings,
-        follow: Follow, wake: Callable[[], None],
-    ) -> dict[str, Callable[[], Awaitable[None]]]:  # fmt: skip
+        self,
+        journal: Journal,
+        policies: Mapping[str, RulePolicy],
+        timings: NotificationTimings,
+        follow: Follow,
+        wake: Callable[[], None],
+    ) -> dict[str, Callable[[], Awaitable[None]]]:
         """Go on where the journal is, and return the tasks to run. `wake` wakes the channels."""

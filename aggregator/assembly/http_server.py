@@ -24,12 +24,7 @@ from aiohttp.web_urldispatcher import MatchInfoError
 
 from aggregator.access.guests import GuestCounter
 from aggregator.access.tokens import AccessScope, AccessToken, TokenRegister, hashed
-from aggregator.http import (
-    dcgm,
-    health,
-    metrics,
-    stream,
-)
+from aggregator.http import dcgm, health, metrics, stream
 from aggregator.http.auth import GUARD, AccessGuard, AccessRule, harden
 from aggregator.http.config import CONFIG, HttpConfig
 from aggregator.http.errors import PAGES_ASIDE, Handler, errors
@@ -56,9 +51,7 @@ SHUTDOWN_SECONDS = 2.0
 """How long running requests may go on when the server ends."""
 
 
-RULES = page_rules() | {
-    (op.path, op.method): AccessRule(op.id, op.scope, op.most_bytes, op.own) for op in OPERATIONS
-}
+RULES = page_rules() | {(op.path, op.method): AccessRule(op.id, op.scope, op.most_bytes, op.own) for op in OPERATIONS}
 
 
 async def _expect(request: web.Request) -> None:
@@ -114,9 +107,7 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     with warnings.catch_warnings():
         # A router of one's own is deprecated, and aiohttp has no other way to it.
         warnings.simplefilter("ignore", DeprecationWarning)
-        app = web.Application(
-            router=_Routes(), middlewares=[errors, missing_pages, guard.middleware(), _of_all]
-        )
+        app = web.Application(router=_Routes(), middlewares=[errors, missing_pages, guard.middleware(), _of_all])
     app[GUARD] = guard
     app[VIEW] = view
     app[CONFIG] = config
@@ -135,9 +126,7 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     app[CONNECTIONS] = ConnectionStats()
     for op in OPERATIONS:
         if op.method == "get":
-            app.router.add_get(
-                op.path, op.handler, allow_head=op.id != "stream", expect_handler=_expect
-            )
+            app.router.add_get(op.path, op.handler, allow_head=op.id != "stream", expect_handler=_expect)
         else:
             app.router.add_route(op.method, op.path, op.handler, expect_handler=_expect)
     add_pages(app, _expect)
@@ -165,10 +154,7 @@ def _keep(
 
 
 def _supervised(
-    impairments: Impairments,
-    name: str,
-    work: Callable[[], Awaitable[None]],
-    over: Callable[[], bool] = lambda: False,
+    impairments: Impairments, name: str, work: Callable[[], Awaitable[None]], over: Callable[[], bool] = lambda: False
 ) -> asyncio.Task[None]:
     """Start a task of the server, which is started again whatever ends it."""
     supervisor = Supervisor(functools.partial(report_task, impairments))
@@ -181,24 +167,21 @@ def _server_log() -> logging.Logger:
     HTTP, or too large, is answered 400 and is no fault of the server."""
     server = logging.getLogger(f"{__name__}.server")
     if not server.filters:
-        server.addFilter(
-            lambda record: (
-                not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-            )
-        )
+        server.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
     return server
 
 
 @asynccontextmanager
-async def listening(
-    view: AggregatorView, config: HttpConfig | None = None
-) -> AsyncIterator[tuple[str, int]]:  # fmt: skip
+async def listening(view: AggregatorView, config: HttpConfig | None = None) -> AsyncIterator[tuple[str, int]]:
     """Serve for as long as the block runs; yields the address and port that were bound."""
     config = config or HttpConfig()
     app, certificate = make_app(view, config), config.certificate()
     if certificate is None and not config.loopback:
-        log.warning("http: %s is not encrypted: who sees the network sees its tokens. Set "
-                    "aggregator.tls_cert, or listen on loopback behind a proxy.", config.listen)  # fmt: skip
+        log.warning(
+            "http: %s is not encrypted: who sees the network sees its tokens. Set "
+            "aggregator.tls_cert, or listen on loopback behind a proxy.",
+            config.listen,
+        )
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -210,9 +193,13 @@ async def listening(
     await runner.setup()
     try:
         site = BoundedSite(
-            runner, config, certificate, app[CONNECTIONS],
-            functools.partial(health.health_of, view.here, app[health.LIVENESS]), app[GUARD].called,
-        )  # fmt: skip
+            runner,
+            config,
+            certificate,
+            app[CONNECTIONS],
+            functools.partial(health.health_of, view.here, app[health.LIVENESS]),
+            app[GUARD].called,
+        )
         try:
             await site.start()
         except OSError as error:
@@ -237,9 +224,7 @@ async def listening(
 
 
 @contextlib.contextmanager
-def _local_token(
-    config: HttpConfig, tokens: TokenRegister, addresses: list[tuple[str, int]]
-) -> Iterator[None]:
+def _local_token(config: HttpConfig, tokens: TokenRegister, addresses: list[tuple[str, int]]) -> Iterator[None]:
     """Accept a token that programs of this user find by themselves, for as long as the block runs."""
     if config.state_folder is None:
         yield
@@ -252,11 +237,8 @@ def _local_token(
             log.warning("http: no local token is made, and writing needs --token-file: %s", error)
         else:
             tokens.add(
-                AccessToken(
-                    name=_user(), scopes=(AccessScope.ADMIN,), sha256=hashed(secret),
-                    created=time.time_ns(),
-                )
-            )  # fmt: skip
+                AccessToken(name=_user(), scopes=(AccessScope.ADMIN,), sha256=hashed(secret), created=time.time_ns())
+            )
         yield
 
 

@@ -50,13 +50,10 @@ async def _counters(store: StoreExecutor, window: EdgeWindow) -> Readings:
     return found
 
 
-async def _read(
-    store: StoreExecutor, instants: PastInstants, nodes: list[str]
-) -> dict[tuple[str, str], OfGpu]:
+async def _read(store: StoreExecutor, instants: PastInstants, nodes: list[str]) -> dict[tuple[str, str], OfGpu]:
     reach = {Lane.FAST: int(LONGEST_HOLD) * SECOND}
     past = await store.past(Table.GPU, [COUNTER], instants, reach, nodes)
     times, joules = past.seen[Lane.FAST], past.columns[COUNTER]
     return {
-        (each.node, each.key): (times[:, at], joules[:, at].astype(np.float64))
-        for at, each in enumerate(past.devices)
+        (each.node, each.key): (times[:, at], joules[:, at].astype(np.float64)) for at, each in enumerate(past.devices)
     }

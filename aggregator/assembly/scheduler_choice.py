@@ -12,22 +12,13 @@ from aggregator.jobs.service import JobService
 from aggregator.jobs.slots import SlotWord
 from aggregator.scheduler.listed import JobListing
 from aggregator.scheduler.names import LSF, PBS
-from aggregator.scheduler.poll import (
-    LSF_QUESTIONS,
-    PBS_QUESTIONS,
-    CondorPoll,
-    SchedulerPoll,
-    SlurmPoll,
-    TablePoll,
-)
+from aggregator.scheduler.poll import LSF_QUESTIONS, PBS_QUESTIONS, CondorPoll, SchedulerPoll, SlurmPoll, TablePoll
 from telemetry.devices import Gpu
 from telemetry.notations.slurm import gres_order, usual_order
 from telemetry.wire.jobs import JobKey
 
 
-def word_of(
-    config: AggregatorConfig, gpus_of: Callable[[str], Sequence[Gpu]], now: int
-) -> Word | None:
+def word_of(config: AggregatorConfig, gpus_of: Callable[[str], Sequence[Gpu]], now: int) -> Word | None:
     """Return the place of the scheduler's word; None where none is to be asked. `gpus_of`: GPUs of a node; `now`: ns since
     1970."""
     if config.htcondor.enabled:

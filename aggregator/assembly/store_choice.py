@@ -86,8 +86,12 @@ def open_store(config: AggregatorConfig) -> Store:
         return InfluxStore(config)
     waits = sum(path.stat().st_size for path in (config.data_dir / "spool").glob("*.spool"))
     if waits:
-        log.warning("store: %d bytes wait in %s for InfluxDB, which is no longer the store; delete them, "
-                    'or go back to kind = "influxdb"', waits, config.data_dir / "spool")  # fmt: skip
+        log.warning(
+            "store: %d bytes wait in %s for InfluxDB, which is no longer the store; delete them, "
+            'or go back to kind = "influxdb"',
+            waits,
+            config.data_dir / "spool",
+        )
     members = config.members
     if members.nats and members.storage.url:
         from aggregator.store.shared.store import SharedStore  # noqa: PLC0415 - not for a single aggregator

@@ -66,9 +66,7 @@ class MemberAnswers:
         async with AsyncExitStack() as stack:
             for subject, handler in handlers.items():
                 await stack.enter_async_context(
-                    self._coordination.serve(
-                        f"ask.{subject}.{self._name}", self._handler(handler), beside=True
-                    )
+                    self._coordination.serve(f"ask.{subject}.{self._name}", self._handler(handler), beside=True)
                 )
             yield
 
@@ -112,12 +110,8 @@ class MemberAnswers:
             raise AskError(f"{member} does not answer in {seconds} s") from error
         return await asyncio.to_thread(zlib.decompress, b"".join(found))
 
-    async def _part(
-        self, member: str, subject: str, question: Question, seconds: float
-    ) -> AnswerPart:
-        payload = await self._coordination.request(
-            f"ask.{subject}.{member}", msgspec.msgpack.encode(question), seconds
-        )
+    async def _part(self, member: str, subject: str, question: Question, seconds: float) -> AnswerPart:
+        payload = await self._coordination.request(f"ask.{subject}.{member}", msgspec.msgpack.encode(question), seconds)
         part = of_msgpack(AnswerPart).decode(payload)
         if part.problem:
             raise AskError(f"{member}: {part.problem}")

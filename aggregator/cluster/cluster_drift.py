@@ -57,21 +57,24 @@ class DriftPart(msgspec.Struct, frozen=True):
     def compared(self) -> Iterator[ComparedNode]:
         """Yield the nodes as they are compared; of one whose facts are not there nothing is known."""
         for described in self.nodes:
-            wanted = (
-                self.wanted[described.wanted] if 0 <= described.wanted < len(self.wanted) else None
-            )
+            wanted = self.wanted[described.wanted] if 0 <= described.wanted < len(self.wanted) else None
             facts = self.facts[described.facts] if 0 <= described.facts < len(self.facts) else {}
             yield ComparedNode(
-                described.node, described.kind, facts, wanted, described.shortfalls, described.measured, described.rack, described.domain
-            )  # fmt: skip
+                described.node,
+                described.kind,
+                facts,
+                wanted,
+                described.shortfalls,
+                described.measured,
+                described.rack,
+                described.domain,
+            )
 
 
 class DriftExchange:
     """The nodes of the other members for the comparison of this one; `run` it."""
 
-    def __init__(
-        self, tracker: DriftTracker, fleet: Fleet, member: ClusterMember, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, tracker: DriftTracker, fleet: Fleet, member: ClusterMember, clock: Callable[[], float]) -> None:
         """`tracker`: of this member, whose nodes are in `fleet`."""
         self._tracker, self._fleet, self._member, self._clock = tracker, fleet, member, clock
         self._answers = MemberAnswers(member.coordination, member.name)
@@ -100,9 +103,7 @@ class DriftExchange:
             self._tracker.learn(part.since)
         return parts.keys() >= set(others)
 
-    def _taken(
-        self, own: Iterable[ComparedNode], online: set[str], parts: Mapping[str, DriftPart]
-    ) -> NodesElsewhere:
+    def _taken(self, own: Iterable[ComparedNode], online: set[str], parts: Mapping[str, DriftPart]) -> NodesElsewhere:
         """Return what the holders of nodes say, and what they said last where they don't now. Our own nodes are with
         them: one that moves is known until its new holder names it."""
         now = self._clock()
@@ -131,9 +132,7 @@ class DriftExchange:
         """Answer the question of another member."""
         del body
         nodes, online, since = list(self._tracker.described()), self._online(), self._tracker.since
-        return await asyncio.to_thread(
-            lambda: msgspec.msgpack.encode(drift_part(nodes, online, since))
-        )
+        return await asyncio.to_thread(lambda: msgspec.msgpack.encode(drift_part(nodes, online, since)))
 
 
 def drift_part(nodes: Iterable[ComparedNode], online: set[str], since: Since) -> DriftPart:
@@ -152,8 +151,15 @@ def drift_part(nodes: Iterable[ComparedNode], online: set[str], since: Since) ->
                 part.wanted.append(node.wanted)
         part.nodes.append(
             DescribedNode(
-                node.node, node.kind, its, node.node in online, entry, node.shortfalls, dict(node.measured),
-                node.rack, node.domain,
+                node.node,
+                node.kind,
+                its,
+                node.node in online,
+                entry,
+                node.shortfalls,
+                dict(node.measured),
+                node.rack,
+                node.domain,
             )
-        )  # fmt: skip
+        )
     return part

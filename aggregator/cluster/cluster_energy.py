@@ -15,14 +15,7 @@ from aggregator.cluster.ask import MemberAnswers, decoded
 from aggregator.cluster.member import ClusterMember
 from aggregator.cluster.port import CoordinationError
 from aggregator.electrical.bill import month_held
-from aggregator.electrical.month_parts import (
-    SLACK_SECONDS,
-    MonthElsewhere,
-    MonthPart,
-    lacking,
-    merge_part,
-    rows_of,
-)
+from aggregator.electrical.month_parts import SLACK_SECONDS, MonthElsewhere, MonthPart, lacking, merge_part, rows_of
 from aggregator.electrical.service import ElectricalService
 from power.report.energy_ledger import Day
 from power.report.load_profile import LoadProfile
@@ -51,9 +44,8 @@ class ClusterEnergy:
     """The `EnergyElsewhere` of a member; `run` it."""
 
     def __init__(
-        self, electrical: ElectricalService, member: ClusterMember,
-        now: Callable[[], float], wall: Callable[[], int],
-    ) -> None:  # fmt: skip
+        self, electrical: ElectricalService, member: ClusterMember, now: Callable[[], float], wall: Callable[[], int]
+    ) -> None:
         """`now`: monotonic seconds; `wall`: ns since 1970."""
         self._electrical, self._member, self._now, self._wall = electrical, member, now, wall
         self._answers = MemberAnswers(member.coordination, member.name)
@@ -133,7 +125,11 @@ class ClusterEnergy:
         """Answer the question of another member."""
         asked = of_msgpack(EnergyQuestion).decode(body)
         held = month_held(self._electrical, asked.month)
-        days = {date: msgspec.structs.replace(day) for date, day in self._electrical.energy.ledger.days.items()} if asked.days else {}  # fmt: skip
+        days = (
+            {date: msgspec.structs.replace(day) for date, day in self._electrical.energy.ledger.days.items()}
+            if asked.days
+            else {}
+        )
         peaks = dict(self._electrical.months.ledger.past_peaks) if asked.days else {}
 
         def packed() -> bytes:

@@ -33,9 +33,7 @@ SECONDS = 2.0
 class ClusterFitness:
     """The fitness of all members' nodes, while somebody looks."""
 
-    def __init__(
-        self, own: AggregatorView, name: str, answers: MemberAnswers, copy: FleetCopy
-    ) -> None:
+    def __init__(self, own: AggregatorView, name: str, answers: MemberAnswers, copy: FleetCopy) -> None:
         """`own`: this member alone, called `name`."""
         self._own, self._name, self._answers, self._copy = own, name, answers, copy
         self._asked = float("-inf")
@@ -63,15 +61,20 @@ class ClusterFitness:
             self._history = await asyncio.to_thread(joined_history, list(self._pasts.values()))
         unheard = [
             NodeCondition(
-                node=name, role=role_of(node.inventory) or "", online=False, unheard=True,
-                gpus=len(node.inventory.gpus),
+                node=name, role=role_of(node.inventory) or "", online=False, unheard=True, gpus=len(node.inventory.gpus)
             )
-            for name, node in self._copy.fleet.nodes.items() if node.unheard
-        ]  # fmt: skip
+            for name, node in self._copy.fleet.nodes.items()
+            if node.unheard
+        ]
         found = await asyncio.to_thread(
-            joined_fitness, parts, self._copy.vouches, unheard, nodes_of_jobs(self._copy.lists),
-            self._history, self._own.wall(),
-        )  # fmt: skip
+            joined_fitness,
+            parts,
+            self._copy.vouches,
+            unheard,
+            nodes_of_jobs(self._copy.lists),
+            self._history,
+            self._own.wall(),
+        )
         self.newest = msgspec.structs.replace(found, missing=missing)
 
     def _after(self, name: str) -> int:

@@ -19,14 +19,7 @@ from aggregator.cluster.fleet_copy import FleetCopy
 from aggregator.jobs.aliases import without_aliases
 from aggregator.jobs.joined import joined_job, joined_sums
 from aggregator.jobs.scheduled import Word
-from aggregator.jobs.stored import (
-    FoundJobs,
-    JobQuery,
-    StoredJob,
-    UnheldMonth,
-    WholeJobs,
-    key_of,
-)
+from aggregator.jobs.stored import FoundJobs, JobQuery, StoredJob, UnheldMonth, WholeJobs, key_of
 from aggregator.jobs.unheld import joined_use
 from aggregator.view import AggregatorView
 from api.jobs import JobRow
@@ -56,7 +49,7 @@ class ClusterJobs:
     ) -> None:
         """`own`: this member alone, called `name`. `others`: returns the other members that can be asked, and all
         that have something."""
-        self._own, self._name, self._answers, self._copy, self._others = own, name, answers, copy, others  # fmt: skip
+        self._own, self._name, self._answers, self._copy, self._others = own, name, answers, copy, others
         self._held: dict[JobKey, list[tuple[str, str]]] = {}
         self._indexed: object = None
         """The lists that `_held` is of."""
@@ -106,8 +99,7 @@ class ClusterJobs:
         """Return the jobs of all members that match a query, the newest begin first."""
         asked, known = self._others()
         own, bodies = await asyncio.gather(
-            self._own.find_jobs(wanted),
-            self._answers.ask_all(asked, "found_jobs", lambda _: _pack(wanted), SECONDS),
+            self._own.find_jobs(wanted), self._answers.ask_all(asked, "found_jobs", lambda _: _pack(wanted), SECONDS)
         )
         answers = decoded(bodies, list[JobRow]) | {self._name: own.rows}
         rows = {name: {key_of(row): row for row in its} for name, its in answers.items()}
@@ -118,7 +110,7 @@ class ClusterJobs:
         for name in answers:
             for key in (*rows[name], *also.get(name, ())):
                 members.setdefault(key, []).append(name)
-        several = {key for key, names in members.items() if len(names) > 1 or self._left(names[0], rows[names[0]][key])}  # fmt: skip
+        several = {key for key, names in members.items() if len(names) > 1 or self._left(names[0], rows[names[0]][key])}
         found = [row for its in rows.values() for key, row in its.items() if key not in several]
         if wanted.sums and not wanted.user:
             plain = {key for key in several if self._is_plain(key, members[key], rows)}
@@ -152,23 +144,26 @@ class ClusterJobs:
             if wanted.user and any(part.row.user not in {"", wanted.user} for part in its.values()):
                 continue
             before, row = self._rows.get(key, ({}, None))
-            if row is None or before.keys() != its.keys() or any(before[name] is not part for name, part in its.items()):  # fmt: skip
+            if (
+                row is None
+                or before.keys() != its.keys()
+                or any(before[name] is not part for name, part in its.items())
+            ):
                 row = self._joined(its).row
                 self._rows[key], new = (its, row), True
             if wanted.matches(row):
                 found.append(row)
         return found, time.thread_time() - began if new else 0.0
 
-    def _is_plain(
-        self, key: JobKey, names: Sequence[str], rows: Mapping[str, Mapping[JobKey, JobRow]]
-    ) -> bool:
+    def _is_plain(self, key: JobKey, names: Sequence[str], rows: Mapping[str, Mapping[JobKey, JobRow]]) -> bool:
         """Return whether the sums of a job are those of its rows: each of other nodes, which have not moved."""
         its = [(name, rows[name][key]) for name in names if key in rows[name]]
         nodes = [node for _, row in its for node in row.nodes]
         return (
-            len(its) == len(names) and len(set(nodes)) == len(nodes)
+            len(its) == len(names)
+            and len(set(nodes)) == len(nodes)
             and not any(self._left(name, row) for name, row in its)
-        )  # fmt: skip
+        )
 
     def _left(self, member: str, row: JobRow) -> bool:
         """Return whether a job runs, as a member says, on a node that another has now."""
@@ -190,39 +185,26 @@ class ClusterJobs:
         for name, its in found.items():
             for key, part in its.items():
                 parts.setdefault(key, {})[name] = part
-        jobs = await asyncio.to_thread(
-            lambda: {key: self._joined(its) for key, its in parts.items()}
-        )
+        jobs = await asyncio.to_thread(lambda: {key: self._joined(its) for key, its in parts.items()})
         return WholeJobs(jobs, sorted(set(known) - found.keys()))
 
-    async def _kept_whole(
-        self, wanted: Mapping[str, set[JobKey]]
-    ) -> dict[str, Mapping[JobKey, StoredJob]]:
+    async def _kept_whole(self, wanted: Mapping[str, set[JobKey]]) -> dict[str, Mapping[JobKey, StoredJob]]:
         """Return the parts of jobs for a list, which some seconds of age don't harm."""
         now = self._own.now()
         most = max(KEPT_SECONDS, self._work / MOST_WORK)
-        kept = self._kept = {
-            place: known for place, known in self._kept.items() if now - known[0] < most
-        }
+        kept = self._kept = {place: known for place, known in self._kept.items() if now - known[0] < most}
         found = await self._ask_whole(
             {name: {key for key in keys if (name, key) not in kept} for name, keys in wanted.items()}
-        )  # fmt: skip
+        )
         for name, its in found.items():
             kept |= {(name, key): (now, part) for key, part in its.items()}
-        return {
-            name: {key: kept[name, key][1] for key in wanted[name] if (name, key) in kept}
-            for name in found
-        }
+        return {name: {key: kept[name, key][1] for key in wanted[name] if (name, key) in kept} for name in found}
 
-    async def _ask_whole(
-        self, wanted: Mapping[str, set[JobKey]]
-    ) -> dict[str, Mapping[JobKey, StoredJob]]:
+    async def _ask_whole(self, wanted: Mapping[str, set[JobKey]]) -> dict[str, Mapping[JobKey, StoredJob]]:
         """Return the parts of jobs that members have, by member; none of one that does not answer."""
-        found: dict[str, Mapping[JobKey, StoredJob]] = {name: {} for name, keys in wanted.items() if not keys}  # fmt: skip
+        found: dict[str, Mapping[JobKey, StoredJob]] = {name: {} for name, keys in wanted.items() if not keys}
         asked = [name for name, keys in wanted.items() if keys and name != self._name]
-        bodies = await self._answers.ask_all(
-            asked, "whole_jobs", lambda name: _pack(sorted(wanted[name])), SECONDS
-        )
+        bodies = await self._answers.ask_all(asked, "whole_jobs", lambda name: _pack(sorted(wanted[name])), SECONDS)
         for name, its in decoded(bodies, list[StoredJob]).items():
             found[name] = {each.record.job.key: each for each in its}
         if own := wanted.get(self._name):
@@ -246,11 +228,7 @@ class ClusterJobs:
 
     def handlers(self) -> dict[str, QuestionHandler]:
         """Return what answers the questions of others, by their subject."""
-        return {
-            "found_jobs": self._answer_found,
-            "whole_jobs": self._answer_whole,
-            "unheld": self._answer_unheld,
-        }
+        return {"found_jobs": self._answer_found, "whole_jobs": self._answer_whole, "unheld": self._answer_unheld}
 
     async def _answer_found(self, body: bytes) -> bytes:
         found = await self._own.find_jobs(of_msgpack(JobQuery).decode(body))

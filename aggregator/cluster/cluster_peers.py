@@ -17,13 +17,7 @@ from aggregator.cluster.ask import MemberAnswers, decoded
 from aggregator.cluster.member import ClusterMember
 from aggregator.cluster.port import CoordinationError
 from aggregator.impairments import Impairments
-from alerts.rules.peers_elsewhere import (
-    SETTLE_SECONDS,
-    STATED,
-    Identities,
-    PeersElsewhere,
-    StatedValues,
-)
+from alerts.rules.peers_elsewhere import SETTLE_SECONDS, STATED, Identities, PeersElsewhere, StatedValues
 from alerts.rules.row_memory import Floats, Index
 from telemetry.text import counted
 from telemetry.text.decoders import of_msgpack
@@ -68,9 +62,8 @@ class ClusterPeers:
     """The questions of a member about GPUs of its jobs elsewhere, and its answers; `run` it."""
 
     def __init__(
-        self, elsewhere: PeersElsewhere, member: ClusterMember, impairments: Impairments,
-        clock: Callable[[], float],
-    ) -> None:  # fmt: skip
+        self, elsewhere: PeersElsewhere, member: ClusterMember, impairments: Impairments, clock: Callable[[], float]
+    ) -> None:
         """`clock`: the monotonic seconds that the rules are evaluated with."""
         self._elsewhere, self._member, self._clock = elsewhere, member, clock
         self._impairments = impairments
@@ -98,11 +91,7 @@ class ClusterPeers:
             self._report({}, {})
             return
         others = self._member.others(self._clock())
-        bodies = await self._answers.ask_all(
-            others, "peers",
-            lambda name: question_to(name, elsewhere),
-            ANSWER_SECONDS,
-        )  # fmt: skip
+        bodies = await self._answers.ask_all(others, "peers", lambda name: question_to(name, elsewhere), ANSWER_SECONDS)
         answers = {}
         for name, part in decoded(bodies, PeersPart).items():
             with contextlib.suppress(ValueError):  # of another release: none
@@ -126,15 +115,9 @@ class ClusterPeers:
             self._impairments.clear("peers_unheard", "cluster/peers")
             return
         why = [f"{name} does not answer" for name in sorted(others) if name not in answers]
-        why += [
-            f"{name} has another time than we have"
-            for name in sorted(answers)
-            if self._elsewhere.apart(name)
-        ]
+        why += [f"{name} has another time than we have" for name in sorted(answers) if self._elsewhere.apart(name)]
         text = f"{counted(long, 'group')} of GPUs of a job and a model can't be compared"
-        self._impairments.report(
-            "peers_unheard", "cluster/peers", f"{text}: {'; '.join(why)}" if why else text
-        )
+        self._impairments.report("peers_unheard", "cluster/peers", f"{text}: {'; '.join(why)}" if why else text)
 
     async def answer(self, body: bytes) -> bytes:
         """Answer the question of another member."""
@@ -152,9 +135,7 @@ def answer_to(body: bytes, elsewhere: PeersElsewhere) -> bytes:
     asked = of_msgpack(PeersQuestion).decode(body)
     wanted = np.frombuffer(asked.groups, "<u8").astype(np.uint64)
     found = elsewhere.answer(wanted, asked.known)
-    return msgspec.msgpack.encode(
-        PeersPart({key: _part(each, wanted) for key, each in found.items()})
-    )
+    return msgspec.msgpack.encode(PeersPart({key: _part(each, wanted) for key, each in found.items()}))
 
 
 def stated_values(part: PeersPart, wanted: Identities) -> dict[str, StatedValues]:
@@ -166,9 +147,13 @@ def _part(statement: StatedValues, wanted: Identities) -> StatedPart:
     places = np.searchsorted(wanted, statement.identities)
     kind = statement.values.dtype.newbyteorder("<").str
     return StatedPart(
-        statement.moment, _small(places), _small(statement.rows), _small(statement.compared), kind,
+        statement.moment,
+        _small(places),
+        _small(statement.rows),
+        _small(statement.compared),
+        kind,
         statement.values.astype(kind).tobytes(),
-    )  # fmt: skip
+    )
 
 
 def _small(numbers: Index) -> bytes:
@@ -180,8 +165,7 @@ def _statement(part: StatedPart, wanted: Identities) -> StatedValues:
     if part.kind not in {"<f4", "<f8"}:
         raise ValueError(f"values of {part.kind}")
     places, rows, compared = (
-        np.frombuffer(body, "<u4").astype(np.intp)
-        for body in (part.places, part.rows, part.compared)
+        np.frombuffer(body, "<u4").astype(np.intp) for body in (part.places, part.rows, part.compared)
     )
     values = np.frombuffer(part.values, part.kind)
     if not len(places) == len(rows) == len(compared) or (places >= len(wanted)).any():

@@ -85,6 +85,4 @@ def _is_half(record: NodeRecord, records: Mapping[str, NodeRecord]) -> bool:
     if last is None or last.until is not None or last.renamed is None:
         return False
     old = records.get(last.name)
-    return old is None or (
-        old.renamed_to != record.name and (record.name, last.renamed) not in old.given
-    )
+    return old is None or (old.renamed_to != record.name and (record.name, last.renamed) not in old.given)

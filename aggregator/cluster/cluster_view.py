@@ -166,11 +166,15 @@ class ClusterView:
             gone = planner.dead(name, now)
             rows.append(
                 AggregatorRow(
-                    name=name, groups=owned[name], nodes=known.beat.nodes, version=known.beat.version,
-                    silent_seconds=now - known.heard if gone else None, leads=name == leader,
+                    name=name,
+                    groups=owned[name],
+                    nodes=known.beat.nodes,
+                    version=known.beat.version,
+                    silent_seconds=now - known.heard if gone else None,
+                    leads=name == leader,
                     load=None if gone else known.beat.load,
                 )
-            )  # fmt: skip
+            )
         return rows
 
     def now(self) -> float:
@@ -207,7 +211,7 @@ class ClusterView:
             for alert in answered.part.alerts
             if self._copy.vouches(member, alert.node)
         }
-        found |= {alert.key: alert for alert in self._own.alerts() if alert.ended != MOVED or alert.key not in found}  # fmt: skip
+        found |= {alert.key: alert for alert in self._own.alerts() if alert.ended != MOVED or alert.key not in found}
         return sorted(found.values(), key=worst_first)
 
     def recent_events(self) -> Sequence[Event]:
@@ -235,9 +239,7 @@ class ClusterView:
     async def _refresh(self) -> None:
         asked = self._member.others(self.now())
         found, scores = await asyncio.gather(
-            self._answers.ask_all(
-                asked, "fleet", lambda name: _pack(self._copy.question(name)), ANSWER_SECONDS
-            ),
+            self._answers.ask_all(asked, "fleet", lambda name: _pack(self._copy.question(name)), ANSWER_SECONDS),
             self.fitness.ask(asked),
         )
         began = time.thread_time()
@@ -260,9 +262,7 @@ class ClusterView:
         return asked, sorted({*others, *self._member.planner.members} - {self._member.name})
 
     def _missing(self) -> list[str]:
-        lacking = Counter(
-            self._owner(group) or NOBODY for group in GROUPS if group not in self._copy.heard
-        )
+        lacking = Counter(self._owner(group) or NOBODY for group in GROUPS if group not in self._copy.heard)
         return [f"{name}: {counted(groups, 'group')}" for name, groups in sorted(lacking.items())]
 
     def _owner(self, group: str) -> str:
@@ -272,15 +272,18 @@ class ClusterView:
     def _part(self, asked: FleetQuestion) -> FleetPart:
         own = self._own
         return self._source.part(
-            own.fleet, self._member.receives, asked, own.now(), list(own.alerts()),
-            list(own.recent_events())[:MOST_EVENTS], own.jobs.lists,
-        )  # fmt: skip
+            own.fleet,
+            self._member.receives,
+            asked,
+            own.now(),
+            list(own.alerts()),
+            list(own.recent_events())[:MOST_EVENTS],
+            own.jobs.lists,
+        )
 
     # -- The past --------------------------------------------------------------------------------
 
-    async def history(
-        self, device: str, metric: str, start: int, end: int, step: float
-    ) -> HistorySeries:
+    async def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
         """Return the history of a device, from the member that holds it."""
         await self.refresh()
         node, own = self.fleet.home_of(device), self.store.own_history
@@ -309,9 +312,7 @@ class ClusterView:
         wanted = set(GROUPS) if nodes is None else {shard_of(node) for node in nodes}
         heard = self._copy.heard
         names = None if nodes is None else tuple(nodes)
-        question = PastQuestion(
-            table, tuple(columns), when.first, when.step, when.count, dict(reach), names
-        )
+        question = PastQuestion(table, tuple(columns), when.first, when.step, when.count, dict(reach), names)
         asked = {heard[group] for group in wanted if group in heard} - {self._member.name}
         own, bodies = await asyncio.gather(
             self.store.own_past(table, columns, when, reach, nodes),
@@ -326,15 +327,13 @@ class ClusterView:
         past.missing = sorted({self._owner(group) or NOBODY for group in lacking})
         return past
 
-    async def events(
-        self, start: int, end: int, node: str | None, kind: str | None, limit: int
-    ) -> list[StoredEvent]:
+    async def events(self, start: int, end: int, node: str | None, kind: str | None, limit: int) -> list[StoredEvent]:
         """Return events of all members, newest first."""
         question = EventsQuestion(start, end, node, kind, limit)
         own, bodies = await asyncio.gather(
             self.store.own_events(start, end, node, kind, limit),
             self._answers.ask_all(self._member.others(self.now()), "events", lambda _: _pack(question), ANSWER_SECONDS),
-        )  # fmt: skip
+        )
         found = {each.event.id: each for each in own}
         for theirs in decoded(bodies, list[StoredEvent]).values():
             found |= {each.event.id: each for each in theirs}
@@ -378,11 +377,7 @@ class ClusterView:
 
     async def _answer_history(self, body: bytes) -> bytes:
         asked = of_msgpack(HistoryQuestion).decode(body)
-        return _pack(
-            await self.store.own_history(
-                asked.device, asked.metric, asked.start, asked.end, asked.step
-            )
-        )
+        return _pack(await self.store.own_history(asked.device, asked.metric, asked.start, asked.end, asked.step))
 
     async def _answer_forget(self, body: bytes) -> bytes:
         return _pack(await self._own.forget(body.decode()))
@@ -390,17 +385,13 @@ class ClusterView:
     async def _answer_past(self, body: bytes) -> bytes:
         asked = of_msgpack(PastQuestion).decode(body)
         when = PastInstants(asked.first, asked.step, asked.count)
-        found = await self.store.own_past(
-            asked.table, asked.columns, when, asked.reach, asked.nodes
-        )
+        found = await self.store.own_past(asked.table, asked.columns, when, asked.reach, asked.nodes)
         held = self._member.receives
         return await asyncio.to_thread(_packed, _only(found, held.__contains__), tuple(held))
 
     async def _answer_events(self, body: bytes) -> bytes:
         asked = of_msgpack(EventsQuestion).decode(body)
-        return _pack(
-            await self.store.own_events(asked.start, asked.end, asked.node, asked.kind, asked.limit)
-        )
+        return _pack(await self.store.own_events(asked.start, asked.end, asked.node, asked.kind, asked.limit))
 
 
 def _pack(what: object) -> bytes:
@@ -437,8 +428,11 @@ def _unpacked(part: PastPart, when: PastInstants) -> FleetPast:
         [StoredDevice(*each) for each in part.devices],
         {name: np.frombuffer(body, kind).reshape(shape) for name, (kind, body) in part.columns.items()},
         {lane: np.frombuffer(body, np.int64).reshape(shape) for lane, body in part.seen.items()},
-        part.slack, set(part.later), part.begins, list(part.incomplete),
-    )  # fmt: skip
+        part.slack,
+        set(part.later),
+        part.begins,
+        list(part.incomplete),
+    )
 
 
 def join_pasts(parts: Sequence[FleetPast], columns: Iterable[str], when: PastInstants) -> FleetPast:
@@ -446,7 +440,7 @@ def join_pasts(parts: Sequence[FleetPast], columns: Iterable[str], when: PastIns
     counts = [len(part.devices) for part in parts]
 
     def side_by_side(arrays: list[Floats]) -> Floats:
-        kind = np.result_type(*(each.dtype for each in arrays if each.shape[1])) if any(counts) else arrays[0].dtype  # fmt: skip
+        kind = np.result_type(*(each.dtype for each in arrays if each.shape[1])) if any(counts) else arrays[0].dtype
         return np.concatenate([each.astype(kind, copy=False) for each in arrays], axis=1)
 
     joint = FleetPast([each for part in parts for each in part.devices], {}, {}, {}, set())
@@ -466,9 +460,7 @@ def join_pasts(parts: Sequence[FleetPast], columns: Iterable[str], when: PastIns
                 axis=1,
             )
     for part in parts:
-        joint.slack |= {
-            lane: max(slack, joint.slack.get(lane, 0)) for lane, slack in part.slack.items()
-        }
+        joint.slack |= {lane: max(slack, joint.slack.get(lane, 0)) for lane, slack in part.slack.items()}
         joint.later |= part.later
     begins = [part.begins for part in parts if part.begins is not None]
     joint.begins = min(begins, default=None)

@@ -118,13 +118,11 @@ class FleetSource:
         names = [node.inventory.node for node in nodes]
         placed = self._placed = _first_seen(
             self._placed, {name: node.inventory for name, node in zip(names, nodes, strict=True)}, now
-        )  # fmt: skip
+        )
         its = {name: lists[name] for name in names if name in lists} if lists else {}
         listed = self._listed = _first_seen(self._listed, its, now)
         states = [_state(node, now, placed[node.inventory.node][1] > after) for node in nodes]
-        blocks = [
-            part for matrix in fleet.matrices if (part := _rows_since(matrix, nodes, after, now))
-        ]
+        blocks = [part for matrix in fleet.matrices if (part := _rows_since(matrix, nodes, after, now))]
         fresh = {name: each for name, (each, since) in listed.items() if since > after}
         return FleetPart(self._start, now, dict(groups), states, blocks, alerts, events, fresh)
 
@@ -133,39 +131,44 @@ def _first_seen(
     before: Mapping[str, tuple[_T, float]], known: Mapping[str, _T], now: float
 ) -> dict[str, tuple[_T, float]]:
     """Return with each object when it was first seen: another one of the same name is new."""
-    return {
-        name: old if (old := before.get(name)) and old[0] is each else (each, now)
-        for name, each in known.items()
-    }
+    return {name: old if (old := before.get(name)) and old[0] is each else (each, now) for name, each in known.items()}
 
 
 def _state(node: Node, now: float, fresh: bool) -> HeldNode:
     return HeldNode(
-        node.inventory.node, node.inventory if fresh else None, node.interval, node.slow_interval,
-        node.online, node.ended, None if math.isinf(node.seen) else now - node.seen,
-        node.sampled_at, node.clock_offset, node.session, node.seq,
-    )  # fmt: skip
+        node.inventory.node,
+        node.inventory if fresh else None,
+        node.interval,
+        node.slow_interval,
+        node.online,
+        node.ended,
+        None if math.isinf(node.seen) else now - node.seen,
+        node.sampled_at,
+        node.clock_offset,
+        node.session,
+        node.seq,
+    )
 
 
-def _rows_since(
-    matrix: Matrix, nodes: list[Node], after: float, now: float
-) -> BlockRowsPart | None:
+def _rows_since(matrix: Matrix, nodes: list[Node], after: float, now: float) -> BlockRowsPart | None:
     """Return the rows of those nodes of which some came after a time; None for none."""
     table = matrix.block.table
     spans = [node.rows[table] for node in nodes]
-    there = np.array(
-        [place for place, span in enumerate(spans) if span.stop > span.start], np.int32
-    )
+    there = np.array([place for place, span in enumerate(spans) if span.stop > span.start], np.int32)
     first = np.array([spans[place].start for place in there.tolist()], np.intp)
     chosen = there[matrix.seen[first] >= after]  # the rows of a node come together
     if not chosen.size:
         return None
     rows = np.concatenate([np.arange(spans[at].start, spans[at].stop) for at in chosen.tolist()])
     return BlockRowsPart(
-        matrix.block.name, matrix.block.gauges, matrix.block.counters,
-        chosen.tobytes(), (now - matrix.seen[rows]).tobytes(),
-        matrix.gauges[rows].tobytes(), matrix.counters[rows].tobytes(),
-    )  # fmt: skip
+        matrix.block.name,
+        matrix.block.gauges,
+        matrix.block.counters,
+        chosen.tobytes(),
+        (now - matrix.seen[rows]).tobytes(),
+        matrix.gauges[rows].tobytes(),
+        matrix.counters[rows].tobytes(),
+    )
 
 
 class Answered(NamedTuple):
@@ -242,9 +245,7 @@ class FleetCopy:
             return member in self.answering
         return self.heard.get(self._group(node), member) == member
 
-    def _apply(
-        self, member: str, part: FleetPart, newest: Mapping[str, str], now: float
-    ) -> set[str]:
+    def _apply(self, member: str, part: FleetPart, newest: Mapping[str, str], now: float) -> set[str]:
         """Enter the nodes of which a member has the newest; return their names."""
         named: set[str] = set()
         nodes: list[Node | None] = []
@@ -283,9 +284,7 @@ class FleetCopy:
         counts = [0 if node is None else _count(node, matrix) for node in chosen]
         if None in chosen or sum(counts) != len(ages):
             return all(node is not None for node in chosen) and not len(ages)
-        rows = np.concatenate(
-            [np.arange(*node.rows[matrix.block.table].indices(1 << 60)) for node in chosen if node]
-        )
+        rows = np.concatenate([np.arange(*node.rows[matrix.block.table].indices(1 << 60)) for node in chosen if node])
         matrix.gauges[rows] = _named(narrow, part.gauges, matrix.block.gauges, wide=False)
         matrix.counters[rows] = _named(wide, part.counters, matrix.block.counters, wide=True)
         matrix.seen[rows] = now - ages

@@ -177,7 +177,7 @@ class GroupPlanner:
 
     def __init__(
         self, name: str, own: MemberBeat, dead_after: float, now: float, heartbeat: float | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`now`: monotonic seconds, as in all methods. `heartbeat`: seconds between two, a sixth of
         `dead_after` by default."""
         self.name = name
@@ -215,20 +215,23 @@ class GroupPlanner:
         self._blind = True
         self._round = now
 
-    def observe(
-        self, members: Mapping[str, BucketEntry], owners: Mapping[str, BucketEntry], now: float
-    ) -> None:
+    def observe(self, members: Mapping[str, BucketEntry], owners: Mapping[str, BucketEntry], now: float) -> None:
         """Note what was read after this member's own heartbeat was written."""
         if now - self._round > self.dead_after / 2:  # this process stood still: as good as cut off
             self._blind = True
         if owners != self._read[0]:
-            self._read = owners, {
-                key: (decoded, seen.revision) for key, seen in owners.items()
-                if key in GROUPS and (decoded := _group_entry(seen.value)) is not None
-            }  # fmt: skip
+            self._read = (
+                owners,
+                {
+                    key: (decoded, seen.revision)
+                    for key, seen in owners.items()
+                    if key in GROUPS and (decoded := _group_entry(seen.value)) is not None
+                },
+            )
         entries = dict(self._read[1])
-        behind = [key for key, (_, revision) in self._owners.items()
-                  if key not in entries or entries[key][1] < revision]  # fmt: skip
+        behind = [
+            key for key, (_, revision) in self._owners.items() if key not in entries or entries[key][1] < revision
+        ]
         self._behind_since = min(self._behind_since, now) if behind else math.inf
         if now - self._behind_since >= BEHIND_SECONDS:  # owners have no end: the table was lost
             self._behind_since, self._blind = math.inf, True
@@ -240,11 +243,12 @@ class GroupPlanner:
         self._round = now
         self._owners = entries
         self.refused = {}
-        beats = {name: (beat, seen.revision) for name, seen in members.items()
-                 if (beat := decoded_beat(seen.value)) is not None}  # fmt: skip
-        strictest = max(
-            [self.own, *(beat for beat, _ in beats.values())], key=lambda beat: beat.oldest
-        )
+        beats = {
+            name: (beat, seen.revision)
+            for name, seen in members.items()
+            if (beat := decoded_beat(seen.value)) is not None
+        }
+        strictest = max([self.own, *(beat for beat, _ in beats.values())], key=lambda beat: beat.oldest)
         for name, (beat, revision) in beats.items():
             if name != self.name and (why := refusal(strictest, name, beat)):
                 self.refused[name] = why
@@ -273,9 +277,8 @@ class GroupPlanner:
         others = [name for name in self.members if name != self.name]
         dead = [name for name in others if self.dead(name, now)]
         newly = frozenset(
-            name for name in dead
-            if now - self.members[name].heard < self.dead_after + 2 * self.heartbeat
-        )  # fmt: skip
+            name for name in dead if now - self.members[name].heard < self.dead_after + 2 * self.heartbeat
+        )
         believed = [name for name in dead if name not in newly]
         among = len(others) + 1 - len(believed)
         if len(newly) >= 2 and 2 * len(newly) > among and not newly <= self._hold[0]:
@@ -284,17 +287,18 @@ class GroupPlanner:
     def forget_gone(self, now: float) -> None:
         """Remove members that are long dead and own nothing."""
         owning = {entry.owner for entry, _ in self._owners.values()}
-        for name in [name for name, known in self.members.items() if name not in owning
-                     and now - known.heard > 3 * FLAPPING_SECONDS]:  # fmt: skip
+        for name in [
+            name
+            for name, known in self.members.items()
+            if name not in owning and now - known.heard > 3 * FLAPPING_SECONDS
+        ]:
             del self.members[name]
 
     # -- What follows ----------------------------------------------------------------------------
 
     def beat(self, **changes: object) -> MemberBeat:
         """Return the heartbeat to write now, with what has changed of it."""
-        self.own = msgspec.structs.replace(
-            self.own, epoch=self.highest, groups=len(self.held), **changes
-        )
+        self.own = msgspec.structs.replace(self.own, epoch=self.highest, groups=len(self.held), **changes)
         return self.own
 
     def dead(self, name: str, now: float) -> bool:
@@ -335,8 +339,11 @@ class GroupPlanner:
 
     def unheld(self, now: float) -> list[str]:
         """Return the groups that nobody alive holds."""
-        return [group for group in GROUPS if group not in self._owners
-                or (self.dead(self._owners[group][0].owner, now) and not self.quiet(now))]  # fmt: skip
+        return [
+            group
+            for group in GROUPS
+            if group not in self._owners or (self.dead(self._owners[group][0].owner, now) and not self.quiet(now))
+        ]
 
     def owner(self, group: str) -> GroupEntry | None:
         """Return the entry of a group as it was last read."""
@@ -347,9 +354,7 @@ class GroupPlanner:
         """Return this member's moves: first what must end, then what it may begin. None while blind."""
         if self._blind:
             return []
-        self._budget = min(
-            MOVES_PER_SECOND, self._budget + MOVES_PER_SECOND * max(0.0, now - self._planned)
-        )
+        self._budget = min(MOVES_PER_SECOND, self._budget + MOVES_PER_SECOND * max(0.0, now - self._planned))
         self._planned = now
         weights, moves = self.living(now), list[Move]()
         for group in GROUPS:
@@ -382,7 +387,7 @@ class GroupPlanner:
                 return None
             if self._joining(should, now):
                 return None
-            return Move(MoveKind.HAND_OVER, group, self._next(should, self.members[should].beat), revision, self.name)  # fmt: skip
+            return Move(MoveKind.HAND_OVER, group, self._next(should, self.members[should].beat), revision, self.name)
         if should != self.name or self.own.leaving:
             return None
         if entry is not None and entry.owner == self.name:  # of this member's last process
@@ -391,8 +396,9 @@ class GroupPlanner:
             return None
         if entry is not None and not (self.dead(entry.owner, now) or self._restarted(entry)):
             return None
-        return Move(MoveKind.TAKE, group, self._next(self.name, self.own), revision,
-                    "" if entry is None else entry.owner)  # fmt: skip
+        return Move(
+            MoveKind.TAKE, group, self._next(self.name, self.own), revision, "" if entry is None else entry.owner
+        )
 
     def _target(self, group: str, weights: Mapping[str, float]) -> str | None:
         """Return `target`; all are found anew where a member came or went."""

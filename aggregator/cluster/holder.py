@@ -108,7 +108,7 @@ class GroupHolder:
 
     async def shared_marks(self, groups: list[str]) -> dict[str, Marks]:
         """Return which frames of groups the shared storage has."""
-        return {group: {} for group in groups} if self._shared is None else await self._shared.marks(groups)  # fmt: skip
+        return {group: {} for group in groups} if self._shared is None else await self._shared.marks(groups)
 
     async def acquire(self, marks: Mapping[str, Marks]) -> bool:
         """Begin to receive groups, each with its marks; return whether their messages come from now on.
@@ -119,7 +119,7 @@ class GroupHolder:
         await when_idle(self._idle)  # last: no rule may begin before the fleet has its new rows
         for group, theirs in marks.items():
             self._inherited[group] = theirs
-            found = [each for each in known if shard_of(each.node) == group and not self._left(each.node)]  # fmt: skip
+            found = [each for each in known if shard_of(each.node) == group and not self._left(each.node)]
             self._ingest.acquire(group, found, join_marks(theirs, stored[group]), self._now())
         return await self._bus.add_shards(groups)
 
@@ -156,9 +156,7 @@ class GroupHolder:
     async def marks(self, groups: list[str]) -> dict[str, Marks]:
         """Return which frames of groups are stored, by us or by members that had them before."""
         stored = await self._stored(groups)
-        return {
-            group: join_marks(self._inherited.get(group, {}), stored[group]) for group in groups
-        }
+        return {group: join_marks(self._inherited.get(group, {}), stored[group]) for group in groups}
 
     async def _stored(self, groups: list[str]) -> dict[str, Marks]:
         found: dict[str, Marks] = {group: {} for group in groups}

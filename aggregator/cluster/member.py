@@ -28,13 +28,7 @@ from aggregator.cluster.groups import (
     refusal,
     summary,
 )
-from aggregator.cluster.holder import (
-    GroupHolder,
-    Marks,
-    decode_marks,
-    encode_marks,
-    join_marks,
-)
+from aggregator.cluster.holder import GroupHolder, Marks, decode_marks, encode_marks, join_marks
 from aggregator.cluster.port import Bucket, Coordination, CoordinationError
 from aggregator.impairments import Impairments
 from aggregator.settings.members import MembersConfig
@@ -86,9 +80,13 @@ class ClusterMember:
     ) -> None:
         """`address`: where HTTP listens."""
         own = MemberBeat(
-            start=secrets.token_hex(8), weight=config.weight, site=config.site, version=release(),
-            protocol=PROTOCOL, oldest=OLDEST_PROTOCOL,
-        )  # fmt: skip
+            start=secrets.token_hex(8),
+            weight=config.weight,
+            site=config.site,
+            version=release(),
+            protocol=PROTOCOL,
+            oldest=OLDEST_PROTOCOL,
+        )
         self.name = config.name
         self.coordination = coordination
         self.planner = GroupPlanner(config.name, own, config.dead_after_seconds, clock())
@@ -114,18 +112,14 @@ class ClusterMember:
         self._reported: set[str] = set()
         self._busy: set[str] = set()
         """Groups of which a step waits or is under way."""
-        self._steps: asyncio.Queue[tuple[list[str], Callable[[], Awaitable[None]]]] = (
-            asyncio.Queue()
-        )
+        self._steps: asyncio.Queue[tuple[list[str], Callable[[], Awaitable[None]]]] = asyncio.Queue()
         """Steps that take time: beginnings and ends of groups, each after the one before."""
 
     @property
     def receives(self) -> dict[str, int]:
         """The groups that this member knows something of now, with their epochs: 0 for those that it hands over,
         -1 for those that come."""
-        return (
-            dict.fromkeys(self._received, -1) | dict.fromkeys(self._handing, 0) | self.planner.held
-        )
+        return dict.fromkeys(self._received, -1) | dict.fromkeys(self._handing, 0) | self.planner.held
 
     def others(self, now: float) -> list[str]:
         """Return the other members that hold something, or may. `now`: monotonic seconds."""
@@ -139,9 +133,7 @@ class ClusterMember:
         async with contextlib.AsyncExitStack() as stack:
             while True:
                 try:
-                    await stack.enter_async_context(
-                        self.coordination.serve(f"handover.{self.name}", self._hand_over)
-                    )
+                    await stack.enter_async_context(self.coordination.serve(f"handover.{self.name}", self._hand_over))
                     keys = await stack.enter_async_context(self.coordination.watch(Bucket.OWNERS))
                     break
                 except CoordinationError as error:
@@ -196,9 +188,7 @@ class ClusterMember:
             others = [
                 name
                 for name, known in self.planner.members.items()
-                if name != self.name
-                and not known.beat.leaving
-                and not self.planner.dead(name, self._clock())
+                if name != self.name and not known.beat.leaving and not self.planner.dead(name, self._clock())
             ]
             if not others and not self._handing:
                 break
@@ -219,10 +209,7 @@ class ClusterMember:
         planner = self.planner
         planner.highest = max(planner.highest, self._holder.highest_epoch)
         beat = planner.beat(
-            nodes=self._holder.nodes,
-            address=self._address(),
-            load=self._load(),
-            moves=tuple(self.moves),
+            nodes=self._holder.nodes, address=self._address(), load=self._load(), moves=tuple(self.moves)
         )
         try:
             if not self.admitted:
@@ -248,11 +235,7 @@ class ClusterMember:
         later stays out."""
         for name, entry in (await self.coordination.entries(Bucket.MEMBERS)).items():
             beat = decoded_beat(entry.value)
-            if (
-                name != self.name
-                and beat is not None
-                and (why := refusal(self.planner.own, name, beat))
-            ):
+            if name != self.name and beat is not None and (why := refusal(self.planner.own, name, beat)):
                 raise CoordinationError(why)
         self.admitted = True
 
@@ -266,9 +249,7 @@ class ClusterMember:
     def _fail(self, error: CoordinationError) -> None:
         self.planner.blind(self._clock())
         self.failure = str(error)
-        self._impairments.report(
-            "cluster_lost", f"cluster/{self.name}", f"{error}; no groups are taken over"
-        )
+        self._impairments.report("cluster_lost", f"cluster/{self.name}", f"{error}; no groups are taken over")
 
     def _report(self, now: float) -> None:
         """Report who is silent, and which groups nobody receives."""
@@ -279,9 +260,7 @@ class ClusterMember:
             for name, known in planner.members.items()
             if planner.dead(name, now) and not known.beat.leaving
         }
-        silent |= {
-            f"member/{name}": f"{why}; it is given nothing" for name, why in planner.refused.items()
-        }
+        silent |= {f"member/{name}": f"{why}; it is given nothing" for name, why in planner.refused.items()}
         for part in self._reported - silent.keys():
             self._impairments.clear("member_lost", part)
         for part, reason in silent.items():
@@ -311,9 +290,7 @@ class ClusterMember:
         for before, starts in by_member.items():
             for begin in range(0, len(starts), GROUPS_PER_REQUEST):
                 part = starts[begin : begin + GROUPS_PER_REQUEST]
-                self._later(
-                    [move.group for move in part], functools.partial(self._start, before, part)
-                )
+                self._later([move.group for move in part], functools.partial(self._start, before, part))
 
     async def _write(self, move: Move) -> bool:
         """Write the entry of a move; return whether no other write came first."""
@@ -386,9 +363,7 @@ class ClusterMember:
             await self._begin(fresh)
             await asyncio.sleep(0.2)  # other servers forward what they get a little later
         final = await self._ask(before, HandOver(groups, release=True))
-        await self._holder.confirm(
-            {group: join_marks(marks[group], final.get(group, {})) for group in groups}
-        )
+        await self._holder.confirm({group: join_marks(marks[group], final.get(group, {})) for group in groups})
         self._hold(moves)
         self._note("received", groups, before)
 
@@ -403,8 +378,7 @@ class ClusterMember:
         self._received.update(marks)
 
     def _drop_overdue(self, now: float) -> None:
-        late = [group for group, until in self._handing.items()
-                if now >= until and group not in self._busy]  # fmt: skip
+        late = [group for group, until in self._handing.items() if now >= until and group not in self._busy]
         if late:
             self._later(late, lambda: self._stop(late, ""))
 
@@ -424,9 +398,7 @@ class ClusterMember:
             )
             found = of_msgpack(dict[str, bytes]).decode(answer)
         except (CoordinationError, msgspec.DecodeError) as error:
-            log.warning(
-                "cluster: %s does not hand over %s: %s", member, summary(wanted.groups), error
-            )
+            log.warning("cluster: %s does not hand over %s: %s", member, summary(wanted.groups), error)
             return {}
         return {group: decode_marks(body) for group, body in found.items()}
 

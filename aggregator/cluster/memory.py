@@ -11,14 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 
-from aggregator.cluster.port import (
-    Bucket,
-    BucketEntry,
-    CoordinationError,
-    Handler,
-    LogEnd,
-    LoggedMessage,
-)
+from aggregator.cluster.port import Bucket, BucketEntry, CoordinationError, Handler, LogEnd, LoggedMessage
 
 
 class MemoryServers:
@@ -43,9 +36,7 @@ class MemoryServers:
         self._entries: dict[Bucket, dict[str, tuple[BucketEntry, float]]] = {}
         self._revisions = dict.fromkeys(Bucket, 0)
         self._ids: dict[str, int] = {}
-        self._watchers: dict[Bucket, list[tuple[str, asyncio.Queue[str]]]] = {
-            bucket: [] for bucket in Bucket
-        }
+        self._watchers: dict[Bucket, list[tuple[str, asyncio.Queue[str]]]] = {bucket: [] for bucket in Bucket}
         self._readers: list[asyncio.Event] = []
         self._handlers: list[tuple[str, str, Handler]] = []
 
@@ -142,9 +133,7 @@ class MemoryCoordination:
         self._servers.reachable(self._name)
         return self._servers.write(bucket, key, value)
 
-    async def compare_and_set(
-        self, bucket: Bucket, key: str, value: bytes, revision: int
-    ) -> int | None:
+    async def compare_and_set(self, bucket: Bucket, key: str, value: bytes, revision: int) -> int | None:
         """Write an entry if its revision is still `revision`, 0 for none."""
         found = await self.read(bucket, key)
         if (0 if found is None else found.revision) != revision:
@@ -185,9 +174,7 @@ class MemoryCoordination:
         return self._servers.append(subject, payload, message_id)
 
     @asynccontextmanager
-    async def replay(
-        self, after: int, subject: str = ">"
-    ) -> AsyncIterator[AsyncIterator[LoggedMessage]]:
+    async def replay(self, after: int, subject: str = ">") -> AsyncIterator[AsyncIterator[LoggedMessage]]:
         """Yield the messages of the log behind `after`, then new ones as they come."""
         self._servers.reachable(self._name)
         more = asyncio.Event()
@@ -235,9 +222,7 @@ class MemoryCoordination:
         raise CoordinationError(f"{subject}: nobody answers")
 
     @asynccontextmanager
-    async def serve(
-        self, subject: str, handler: Handler, *, beside: bool = False
-    ) -> AsyncIterator[None]:
+    async def serve(self, subject: str, handler: Handler, *, beside: bool = False) -> AsyncIterator[None]:
         """Have messages and requests of a subject handled."""
         handlers, own = self._servers._handlers, (self._name, subject, handler)  # noqa: SLF001
         handlers.append(own)

@@ -34,12 +34,7 @@ from nats.js.api import (
     StorageType,
     StreamConfig,
 )
-from nats.js.errors import (
-    APIError,
-    KeyNotFoundError,
-    KeyWrongLastSequenceError,
-    NotFoundError,
-)
+from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
 from nats.js.kv import KeyValue
 
 from aggregator.cluster.port import (
@@ -143,9 +138,7 @@ class _FollowedBucket:
         if self._broken or not self._has(key, revision):
             return None
         # As the servers do it: an entry ends so long after its own write, by the clock of who leads the stream.
-        self._entries = {
-            key: each for key, each in self._entries.items() if self._at - each[1] < self._life
-        }
+        self._entries = {key: each for key, each in self._entries.items() if self._at - each[1] < self._life}
         return {key: entry for key, (entry, _) in self._entries.items()}
 
     def _has(self, key: str, revision: int) -> bool:
@@ -206,11 +199,7 @@ class NatsCoordination:
                 return (await self._read_all(bucket)).entries if found is None else found
             state = await self._state(f"KV_{self._name(bucket)}")
             known = self._known.get(bucket)
-            if (
-                known is None
-                or known[0] != state.created
-                or known[1].newest != state.state.last_seq
-            ):
+            if known is None or known[0] != state.created or known[1].newest != state.state.last_seq:
                 known = self._known[bucket] = state.created, await self._read_all(bucket)
             return dict(known[1].entries)
 
@@ -224,9 +213,7 @@ class NatsCoordination:
             raise APIError.from_error(found.error)
         return found
 
-    async def _follow(
-        self, bucket: Bucket, life: float, key: str, revision: int
-    ) -> dict[str, BucketEntry] | None:
+    async def _follow(self, bucket: Bucket, life: float, key: str, revision: int) -> dict[str, BucketEntry] | None:
         """Return the entries of a bucket up to our own last write, told by a consumer; None where it does not
         tell that."""
         followed = self._followed.get(bucket)
@@ -293,10 +280,7 @@ class NatsCoordination:
                         raise
                     break  # what was left has ended meanwhile
                 left = message.metadata.num_pending
-                key, sequence = (
-                    message.subject.removeprefix(prefix),
-                    message.metadata.sequence.stream,
-                )
+                key, sequence = (message.subject.removeprefix(prefix), message.metadata.sequence.stream)
                 newest = max(newest, sequence)
                 if _REMOVED.isdisjoint(message.headers or ()):
                     found[key] = BucketEntry(message.data, sequence)
@@ -325,9 +309,7 @@ class NatsCoordination:
                 self._written[bucket] = key, revision
             return revision
 
-    async def compare_and_set(
-        self, bucket: Bucket, key: str, value: bytes, revision: int
-    ) -> int | None:
+    async def compare_and_set(self, bucket: Bucket, key: str, value: bytes, revision: int) -> int | None:
         """Write an entry if its revision is still `revision`, 0 for none."""
         with self._errors():
             held = await self._bucket(bucket)
@@ -378,17 +360,12 @@ class NatsCoordination:
         with self._errors():
             js = await self._with_log()
             answer = await js.publish(
-                self._log_subject(subject),
-                payload,
-                timeout=ANSWER_SECONDS,
-                headers={"Nats-Msg-Id": message_id},
+                self._log_subject(subject), payload, timeout=ANSWER_SECONDS, headers={"Nats-Msg-Id": message_id}
             )
             return answer.seq
 
     @asynccontextmanager
-    async def replay(
-        self, after: int, subject: str = ">"
-    ) -> AsyncIterator[AsyncIterator[LoggedMessage]]:
+    async def replay(self, after: int, subject: str = ">") -> AsyncIterator[AsyncIterator[LoggedMessage]]:
         """Yield the messages of the log behind `after`, then new ones as they come."""
         async with contextlib.aclosing(self._records(after, subject)) as records:
             yield records
@@ -403,8 +380,7 @@ class NatsCoordination:
                         self._log_subject(subject),
                         ordered_consumer=True,
                         config=ConsumerConfig(
-                            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-                            opt_start_seq=position + 1,
+                            deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=position + 1
                         ),
                     )
             except CoordinationError:
@@ -464,9 +440,7 @@ class NatsCoordination:
             return (await client.request(self._subject(subject), payload, timeout=seconds)).data
 
     @asynccontextmanager
-    async def serve(
-        self, subject: str, handler: Handler, *, beside: bool = False
-    ) -> AsyncIterator[None]:
+    async def serve(self, subject: str, handler: Handler, *, beside: bool = False) -> AsyncIterator[None]:
         """Have messages and requests of a subject handled, each after the one before, or beside others."""
         under_way: set[asyncio.Task[None]] = set()
 
@@ -527,10 +501,7 @@ class NatsCoordination:
         await self._connected()
         assert self._js is not None  # noqa: S101 - for the type checker
         wanted = KeyValueConfig(
-            bucket=self._name(bucket),
-            ttl=self._life(bucket),
-            replicas=self._copies,
-            storage=StorageType.FILE,
+            bucket=self._name(bucket), ttl=self._life(bucket), replicas=self._copies, storage=StorageType.FILE
         )
         try:
             found = await self._js.key_value(wanted.bucket)
@@ -576,11 +547,7 @@ class NatsCoordination:
     async def _connect(self) -> Client:
         config = self._config
         where = f"NATS {', '.join(config.nats)}"
-        password = (
-            None
-            if config.password_file is None
-            else read_secret("cluster.password_file", config.password_file)
-        )
+        password = None if config.password_file is None else read_secret("cluster.password_file", config.password_file)
 
         async def quiet(_error: Exception) -> None:
             """Say nothing: what fails is reported where it was wanted."""

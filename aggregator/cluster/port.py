@@ -92,9 +92,7 @@ class Coordination(Protocol):
     async def put(self, bucket: Bucket, key: str, value: bytes) -> int:
         """Write an entry whatever was there; return its revision."""
 
-    async def compare_and_set(
-        self, bucket: Bucket, key: str, value: bytes, revision: int
-    ) -> int | None:
+    async def compare_and_set(self, bucket: Bucket, key: str, value: bytes, revision: int) -> int | None:
         """Write an entry if its revision is still `revision`, 0 for none; return the new revision, or None
         where another write came first."""
 
@@ -114,9 +112,7 @@ class Coordination(Protocol):
         """Append a message to the log once it is on most servers; return its sequence number. A message whose
         id was appended in the last hours is not appended again, so a call that raised can be repeated."""
 
-    def replay(
-        self, after: int, subject: str = ">"
-    ) -> AbstractAsyncContextManager[AsyncIterator[LoggedMessage]]:
+    def replay(self, after: int, subject: str = ">") -> AbstractAsyncContextManager[AsyncIterator[LoggedMessage]]:
         """Yield the messages of the log behind sequence number `after`, in order, then new ones as they come,
         without an end. `subject` may end in `>`. The iterator survives the end of a server."""
 
@@ -130,9 +126,7 @@ class Coordination(Protocol):
         """Return the first answer to a request. Raises `CoordinationError` also where nobody answers in
         `seconds`."""
 
-    def serve(
-        self, subject: str, handler: Handler, *, beside: bool = False
-    ) -> AbstractAsyncContextManager[None]:
+    def serve(self, subject: str, handler: Handler, *, beside: bool = False) -> AbstractAsyncContextManager[None]:
         """Have messages and requests of a subject handled, each after the one before, or beside others."""
 
     @property

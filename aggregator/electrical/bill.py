@@ -25,9 +25,7 @@ def bill(electrical: ElectricalService, name: str | None, wall_ns: int) -> Month
     return bill_of(electrical, name, wall_ns)()
 
 
-def month_held(
-    electrical: ElectricalService, name: str
-) -> Callable[[], tuple[LoadProfile, NodeIdle]]:
+def month_held(electrical: ElectricalService, name: str) -> Callable[[], tuple[LoadProfile, NodeIdle]]:
     """Return the function that returns a month of one's own, which may read a file: another thread may call it.
     Raises `ConfigError` for what is no month."""
     zone, files = electrical.site.zone, electrical.months.files
@@ -40,10 +38,7 @@ def month_held(
 
 
 def bill_of(
-    electrical: ElectricalService,
-    name: str | None,
-    wall_ns: int,
-    elsewhere: MonthElsewhere | None = None,
+    electrical: ElectricalService, name: str | None, wall_ns: int, elsewhere: MonthElsewhere | None = None
 ) -> Callable[[], MonthBill]:
     """Return the function that computes the bill of a month, which takes seconds for thousands of circuits:
     another thread may call it. `elsewhere`: what other aggregators know of it. Raises what `bill` raises."""
@@ -57,9 +52,9 @@ def bill_of(
         if profile.month.name == month.name:
             held = profile.copied(billed_rows(terms, site.layout, profile)), idle.copied()
     stored = electrical.months.files.names()
-    there = held is not None or month.name in stored or any(part.rows or part.idle for part in others.parts)  # fmt: skip
+    there = held is not None or month.name in stored or any(part.rows or part.idle for part in others.parts)
     if not there and name is not None:
-        known = f"Stored: {', '.join(stored[-12:])}." if stored else "The first is written within 15 minutes."  # fmt: skip
+        known = f"Stored: {', '.join(stored[-12:])}." if stored else "The first is written within 15 minutes."
         raise ConfigError(f"month {name}", "nothing is stored of it", known)
     past_peaks = electrical.months.past_peaks(month.name)
 

@@ -42,13 +42,16 @@ class UnmappedNodes:
     def update(self, fleet: Fleet, layout: SiteLayout | None) -> None:
         """Find them, and log each once; none without circuits."""
         self.version = fleet.version
-        self.names = () if layout is None else tuple(sorted(fleet.nodes.keys() - layout.machines.keys()))  # fmt: skip
+        self.names = () if layout is None else tuple(sorted(fleet.nodes.keys() - layout.machines.keys()))
         fresh = [name for name in self.names if name not in self._logged]
         if fresh:
             self._logged.update(fresh)
             more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
-            log.info("power: %s%s hang on no circuit; name them in a circuit's nodes, and what they "
-                     "draw counts", ", ".join(fresh[:5]), more)  # fmt: skip
+            log.info(
+                "power: %s%s hang on no circuit; name them in a circuit's nodes, and what they draw counts",
+                ", ".join(fresh[:5]),
+                more,
+            )
 
     def forget(self, node: str) -> None:
         """Log a node again should it come back."""
@@ -65,9 +68,7 @@ class SharedEnergy(Protocol):
 class EnergyCounter:
     """Samples of the watts at the wall, and what they add up to."""
 
-    def __init__(
-        self, months: MonthLedger, site: LoadedSite, shared: SharedEnergy | None = None
-    ) -> None:
+    def __init__(self, months: MonthLedger, site: LoadedSite, shared: SharedEnergy | None = None) -> None:
         """`shared`: of several aggregators, each of which counts all nodes."""
         self._shared = shared
         self.elsewhere: EnergyElsewhere | None = None
@@ -101,9 +102,7 @@ class EnergyCounter:
         """Forget what a node that was removed drew last."""
         self._sampler.forget(node)
 
-    def sample(
-        self, fleet: Fleet, now: float, machines: tuple[str, ...], wall_watts: Floats | None
-    ) -> EnergySample:
+    def sample(self, fleet: Fleet, now: float, machines: tuple[str, ...], wall_watts: Floats | None) -> EnergySample:
         """Return what the nodes draw. `machines`: those on circuits; `wall_watts`: what the circuits know of them, W."""
         shared = self._shared
         sample = self._sampler.sample(fleet, now, machines, wall_watts, by_node=shared is not None)
@@ -113,9 +112,7 @@ class EnergyCounter:
         self.reporting_nodes = sample.nodes
         return sample
 
-    def count(
-        self, sample: EnergySample, now: float, wall_ns: int, unmapped: Sequence[str] | None
-    ) -> None:
+    def count(self, sample: EnergySample, now: float, wall_ns: int, unmapped: Sequence[str] | None) -> None:
         """Add a sample to the day and the month. `unmapped`: nodes on no circuit; None where there are no circuits."""
         place = self._site.config.site
         day, minute = local(wall_ns, self._site.zone)
@@ -125,7 +122,7 @@ class EnergyCounter:
 
     def _count_month(
         self, sample: EnergySample, now: float, wall: float, price: float | None, unmapped: Sequence[str] | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add the nodes on no circuit and the idle GPUs to the month; the circuits add themselves."""
         seconds, self._counted_at = now - self._counted_at, now
         profile = self._months.at(wall)

@@ -74,9 +74,7 @@ class EnergySampler:
 
     def forget(self, node: str) -> None:
         """Forget what a node drew last."""
-        self.last_unmapped = {
-            name: watts for name, watts in self.unmapped().items() if name != node
-        }
+        self.last_unmapped = {name: watts for name, watts in self.unmapped().items() if name != node}
         self._rows = None
 
     def unmapped(self) -> dict[str, float]:
@@ -112,7 +110,11 @@ class EnergySampler:
         silent = rows.last[stray & ~np.isfinite(wall)]
         rows.last = np.where(stray & np.isfinite(wall), wall, rows.last)
         grown = np.zeros(len(power)) if moved else self._gained(fleet, now)
-        sums = _sums_by_node(rows, wall, stray, power, busy.astype(np.float64), idle, grown) if by_node else np.zeros((0, 0))  # fmt: skip
+        sums = (
+            _sums_by_node(rows, wall, stray, power, busy.astype(np.float64), idle, grown)
+            if by_node
+            else np.zeros((0, 0))
+        )
         return EnergySample(
             watts=float(np.nansum(wall)) if np.isfinite(wall).any() else math.nan,
             nodes=int(np.isfinite(wall).sum()),
@@ -150,7 +152,7 @@ def _known_sum(watts: Floats) -> float:
 
 def _sums_by_node(
     rows: NodeRows, wall: Floats, stray: Flags, power: Floats, busy: Floats, idle: Flags, grown: Floats
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Return what each node adds to a sample, of shape (nodes, `NODE_SUMS`)."""
     count, known = len(rows.hosts), np.isfinite(wall)
     if not count:
@@ -173,7 +175,7 @@ def _idle_by_node(rows: NodeRows, power: Floats, known: Flags, idle: Flags) -> F
     """Return each node's GPUs of known utilisation, its idle ones, and their watts at the wall."""
     count = len(rows.hosts)
     watts = np.where(idle & np.isfinite(power), power, 0.0) / EFFICIENCY
-    sums = [np.bincount(rows.owner, values.astype(float), count + 1)[:count] for values in (known, idle, watts)]  # fmt: skip
+    sums = [np.bincount(rows.owner, values.astype(float), count + 1)[:count] for values in (known, idle, watts)]
     return np.stack(sums, axis=1) if count else np.zeros((0, 3))
 
 
@@ -229,7 +231,7 @@ def drawn_by(rows: NodeRows, power: Floats) -> tuple[Floats, Floats]:
     """Return the watts of each node's GPUs that are read, and how many these are. `power`: of each GPU row."""
     known, count = np.isfinite(power), len(rows.hosts)
     sums = (np.where(known, power, 0.0), known.astype(np.float64))
-    drawn, read = (np.bincount(rows.owner, each, count + 1)[:count].astype(np.float64, copy=False) for each in sums)  # fmt: skip
+    drawn, read = (np.bincount(rows.owner, each, count + 1)[:count].astype(np.float64, copy=False) for each in sums)
     return drawn, read
 
 
@@ -248,7 +250,11 @@ def zone_of(where: str, name: str | None) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ConfigError(f"{where}: site.timezone", f"there is no time zone {name!r}", "Write Europe/Berlin, or leave it out for the machine's.") from error  # fmt: skip
+        raise ConfigError(
+            f"{where}: site.timezone",
+            f"there is no time zone {name!r}",
+            "Write Europe/Berlin, or leave it out for the machine's.",
+        ) from error
 
 
 def machine_zone(link: Path = Path("/etc/localtime")) -> tzinfo:

@@ -87,12 +87,8 @@ class FleetPowerReader:
         nodes = fleet.matrices[NODE_FAST]
         heard = np.where(rows.here, nodes.seen[rows.host], -np.inf)
         interval = np.where(rows.here, nodes.max_age[rows.host] / STALE_INTERVALS, 1.0)
-        cpu = self._cpu.step(
-            self._of_nodes(fleet, rows, "node_cpu_package_energy_joules_total"), heard, now
-        )
-        memory = self._memory.step(
-            self._of_nodes(fleet, rows, "node_memory_energy_joules_total"), heard, now
-        )
+        cpu = self._cpu.step(self._of_nodes(fleet, rows, "node_cpu_package_energy_joules_total"), heard, now)
+        memory = self._memory.step(self._of_nodes(fleet, rows, "node_memory_energy_joules_total"), heard, now)
         any_known = self._sum(rows, known) > 0
         unread = rows.gpus - self._sum(rows, known)
         return PowerInputs(
@@ -111,7 +107,7 @@ class FleetPowerReader:
             silent_seconds=silent,
             interval=interval,
             jobs=rows.jobs,
-        )  # fmt: skip
+        )
 
     def _sum(self, rows: _MachineRows, values: Floats | Flags) -> Floats:
         count = len(self.machines)
@@ -154,9 +150,7 @@ class _Rate:
             return np.where((heard > at) & (watts >= 0) & np.isfinite(watts), watts, np.nan)
 
 
-def _machine_rows(
-    fleet: Fleet, machines: Sequence[str], faults: dict[str, Exception]
-) -> _MachineRows:
+def _machine_rows(fleet: Fleet, machines: Sequence[str], faults: dict[str, Exception]) -> _MachineRows:
     size, count = fleet.size(Table.GPU), len(machines)
     found = _MachineRows(
         fleet.version,
@@ -182,9 +176,7 @@ def _machine_rows(
     return found
 
 
-def _fill(
-    found: _MachineRows, number: int, name: str, node: Node, limits: dict[str, float]
-) -> None:
+def _fill(found: _MachineRows, number: int, name: str, node: Node, limits: dict[str, float]) -> None:
     """Set the rows of one machine."""
     rows = node.rows[Table.GPU]
     gpus = node.inventory.gpus

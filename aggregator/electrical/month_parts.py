@@ -77,10 +77,10 @@ def rows_of(profile: LoadProfile, columns: Sequence[int]) -> dict[str, MonthRow]
         part = names[first : first + ROWS_AT_ONCE]
         tables = {name: profile.series(name, part)[:, at].astype("<f4") for name in SERIES}
         for place, name in enumerate(part):
-            its = {series: table[place].tobytes() for series, table in tables.items() if table[place].any()}  # fmt: skip
+            its = {series: table[place].tobytes() for series, table in tables.items() if table[place].any()}
             if its:
                 begins, ends = profile.life(name)
-                row = MonthRow(begins, ends if math.isfinite(ends) else None, name in profile.roots, its)  # fmt: skip
+                row = MonthRow(begins, ends if math.isfinite(ends) else None, name in profile.roots, its)
                 found[name] = row
     return found
 

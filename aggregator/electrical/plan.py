@@ -41,30 +41,21 @@ def live_plan(
 
     It raises `ConfigError` for what does not exist."""
     if electrical.site.layout is None:
-        raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
-    site = _with_undeclared(
-        _moved(_as_it_is(electrical.site.config, fleet), electrical), electrical
-    )
+        raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")
+    site = _with_undeclared(_moved(_as_it_is(electrical.site.config, fleet), electrical), electrical)
     lost = tuple(dict.fromkeys((*_lost(electrical), *suppose.lose)))
-    now = Suppose(
-        watts=_drawn(electrical), add=suppose.add, cap=suppose.cap, lose=lost, move=suppose.move
-    )
+    now = Suppose(watts=_drawn(electrical), add=suppose.add, cap=suppose.cap, lose=lost, move=suppose.move)
     return partial(_plan, site, now, suppose.watts, tuple(rules), electrical.heat())
 
 
 def _plan(
-    site: PowerConfig,
-    now: Suppose,
-    watts: Mapping[str, float],
-    rules: Sequence[Rule],
-    heat: Heat | None,
+    site: PowerConfig, now: Suppose, watts: Mapping[str, float], rules: Sequence[Rule], heat: Heat | None
 ) -> PlanResult:
     drawn = now.watts
     if now.cap is not None:
         machines = lay_out(WHERE, site).machines
         drawn = {
-            name: _capped(machines[name], each, now.cap) if name in machines else each
-            for name, each in drawn.items()
+            name: _capped(machines[name], each, now.cap) if name in machines else each for name, each in drawn.items()
         }
     supposed = dataclasses.replace(now, watts={**drawn, **watts})
     return make(WHERE, site, supposed, partial(firing_ids, rules), heat)
@@ -79,38 +70,37 @@ def _capped(machine: Machine, drawn: float, cap: float) -> float:
     return min(drawn, machine.capped(cap).committed_watts + unexplained)
 
 
-def live_fit(
-    electrical: ElectricalService, fleet: Fleet, asked: FitRequest
-) -> Callable[[], FitResult]:
+def live_fit(electrical: ElectricalService, fleet: Fleet, asked: FitRequest) -> Callable[[], FitResult]:
     """Return the search for places in the present site, which may run in a thread of its own: it takes a
     second over a large hall. Undeclared loads that meters have found count as loads of their circuits.
 
     The search raises `ConfigError` for what does not exist."""
     if electrical.site.layout is None:
-        raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
+        raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")
     site = _with_undeclared(_as_it_is(electrical.site.config, fleet), electrical)
     return partial(fit, WHERE, site, asked, _drawn(electrical))
 
 
 def live_cap(
-    electrical: ElectricalService,
-    fleet: Fleet,
-    asked: CapRequest,
-    now: float,
-    jobs: Mapping[str, str],
+    electrical: ElectricalService, fleet: Fleet, asked: CapRequest, now: float, jobs: Mapping[str, str]
 ) -> Callable[[], CapPlan]:
     """Return the computation of a plan of caps from the limits in force, which may run in a thread of its
     own: a feed that is lost now is lost in it, too. `jobs`: who holds each GPU, by UUID. It raises `ConfigError` for a circuit that does not exist."""
     layout = electrical.site.layout
     if layout is None:
-        raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
-    site = _with_undeclared(
-        _moved(_as_it_is(electrical.site.config, fleet), electrical), electrical
-    )
+        raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")
+    site = _with_undeclared(_moved(_as_it_is(electrical.site.config, fleet), electrical), electrical)
     return partial(
-        plan_caps, WHERE, site, asked, _drawn(electrical), cappable(fleet, layout.machines, now, jobs),
-        electrical.throughput.measured(), _sigma(electrical, asked.circuit), _lost(electrical),
-    )  # fmt: skip
+        plan_caps,
+        WHERE,
+        site,
+        asked,
+        _drawn(electrical),
+        cappable(fleet, layout.machines, now, jobs),
+        electrical.throughput.measured(),
+        _sigma(electrical, asked.circuit),
+        _lost(electrical),
+    )
 
 
 def _sigma(electrical: ElectricalService, circuit: str) -> float | None:
@@ -159,7 +149,7 @@ def _moved(site: PowerConfig, electrical: ElectricalService) -> PowerConfig:
     transfers = {
         name: msgspec.structs.replace(one, preferred=one.alternate, alternate=one.preferred) if name in moved else one
         for name, one in site.transfers.items()
-    }  # fmt: skip
+    }
     return msgspec.structs.replace(site, transfers=transfers)
 
 

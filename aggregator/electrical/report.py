@@ -42,10 +42,7 @@ def running_report(electrical: ElectricalService, fleet: Fleet, days: int, parts
         committed=_committed(electrical.latest, electrical),
     )
     return msgspec.structs.replace(
-        report,
-        measured=measured(day, place),
-        utilisation=utilisation(day),
-        idle=idle(day, report, place),
+        report, measured=measured(day, place), utilisation=utilisation(day), idle=idle(day, report, place)
     )
 
 
@@ -54,6 +51,6 @@ def _committed(snapshots: PowerSnapshots | None, electrical: ElectricalService) 
     layout = electrical.site.layout
     if snapshots is None or layout is None or electrical.unmapped.names:
         return None
-    roots = [row for row, name in enumerate(snapshots.circuit.names) if layout.circuits[name].parent is None]  # fmt: skip
+    roots = [row for row, name in enumerate(snapshots.circuit.names) if layout.circuits[name].parent is None]
     watts = float(snapshots.circuit.column("circuit_committed_watts")[roots].sum())
     return watts if math.isfinite(watts) else None

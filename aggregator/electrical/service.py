@@ -116,13 +116,7 @@ class ElectricalService:
     # -- Ticks -----------------------------------------------------------------------------------
 
     def snapshots(
-        self,
-        fleet: Fleet,
-        now: float,
-        wall_ns: int,
-        *,
-        listening: bool = True,
-        count: bool = True,
+        self, fleet: Fleet, now: float, wall_ns: int, *, listening: bool = True, count: bool = True
     ) -> PowerSnapshots | None:
         """Return the power snapshots at `now`, the fleet's monotonic seconds; None without circuits.
 
@@ -144,12 +138,7 @@ class ElectricalService:
         if live is not None:
             restored, self._restored = self._restored, None
             if restored is not None:
-                self._step(
-                    "checkpoint",
-                    now,
-                    lambda: live.restore(restored.live, now, wall_ns),
-                    pressing=True,
-                )
+                self._step("checkpoint", now, lambda: live.restore(restored.live, now, wall_ns), pressing=True)
                 if restored.at:  # from disk, not from before a new configuration
                     self._persisted = live.counted_joules()
             self.latest = self._tick(live, fleet, now, wall_ns, listening)
@@ -162,9 +151,7 @@ class ElectricalService:
         self.seconds = time.perf_counter() - began
         return self.latest
 
-    def _tick(
-        self, live: LivePower, fleet: Fleet, now: float, wall_ns: int, listening: bool
-    ) -> PowerSnapshots | None:
+    def _tick(self, live: LivePower, fleet: Fleet, now: float, wall_ns: int, listening: bool) -> PowerSnapshots | None:
         """Return the power snapshots; None when they can't be computed: circuits are then unknown, and
         everything else goes on. The nodes and meters that are the cause are set aside."""
         try:
@@ -205,9 +192,7 @@ class ElectricalService:
         columns = {**circuit.columns, "circuit_energy_joules": joules}
         return replace(snapshots, circuit=replace(circuit, columns=columns))
 
-    def _step(
-        self, name: str, now: float, step: Callable[[], T], *, pressing: bool = False
-    ) -> T | None:
+    def _step(self, name: str, now: float, step: Callable[[], T], *, pressing: bool = False) -> T | None:
         """Return what a step beside the circuits returns; None where it raises or is set aside."""
         return self._aside.run(f"circuits/{name}", now, step, None, pressing=pressing)
 
@@ -232,9 +217,7 @@ class ElectricalService:
 
     def meter_problems(self, now: float) -> dict[str, str]:
         """Return what is wrong with each meter, by name; empty for one that is well."""
-        refused = (
-            {} if self._live is None else self._live.meter_faults.by_meter(self._live.metering)
-        )
+        refused = {} if self._live is None else self._live.meter_faults.by_meter(self._live.metering)
         return {one.name: problem_of(one, now, refused) for one in self.meters.states()}
 
     def counting(self, fleet: Fleet, now: float, wall_ns: int) -> Iterator[None]:
@@ -244,11 +227,7 @@ class ElectricalService:
         yield
         if sample is not None:
             unmapped = None if self._live is None else self.unmapped.names
-            self._step(
-                "counters of energy",
-                now,
-                lambda: self.energy.count(sample, now, wall_ns, unmapped),
-            )
+            self._step("counters of energy", now, lambda: self.energy.count(sample, now, wall_ns, unmapped))
             yield
         self._step("throughput", now, lambda: self._samples.sample(self.throughput, fleet, now))
 
@@ -286,22 +265,16 @@ class ElectricalService:
             self.meters.configure(site.config)
         except ConfigError as error:
             if str(error) != self.configuration.error:
-                log.warning("power: the new configuration is invalid, the previous one stays in force. %s", error)  # fmt: skip
-            self.configuration = msgspec.structs.replace(
-                self.configuration, error=str(error), refused_at=self._clock()
-            )
+                log.warning("power: the new configuration is invalid, the previous one stays in force. %s", error)
+            self.configuration = msgspec.structs.replace(self.configuration, error=str(error), refused_at=self._clock())
             return self.configuration
         if site.tree != self.site.tree:
             self.site = site
-            self.configuration = SiteConfiguration(
-                version=self.configuration.version + 1, loaded_at=self._clock()
-            )
+            self.configuration = SiteConfiguration(version=self.configuration.version + 1, loaded_at=self._clock())
             self._build()
             log.info("power: a new configuration is in force")
         else:
-            self.configuration = msgspec.structs.replace(
-                self.configuration, error=None, refused_at=None
-            )
+            self.configuration = msgspec.structs.replace(self.configuration, error=None, refused_at=None)
         return self.configuration
 
     def _build(self) -> None:
@@ -326,7 +299,7 @@ class ElectricalService:
         self._restored = checkpoints.load(self._folder)
         self.energy.restore(self._restored.ledger, self._restored.unmapped)
         restored = self._restored.throughput
-        self.throughput = self._step("throughput", 0.0, lambda: ThroughputLedger.restored(restored)) or self.throughput  # fmt: skip
+        self.throughput = self._step("throughput", 0.0, lambda: ThroughputLedger.restored(restored)) or self.throughput
         wall, month = self._clock() / 1e9, self._restored.month
         self._step("month", 0.0, lambda: self.months.load(wall, month))
 
@@ -349,9 +322,7 @@ class ElectricalService:
         )
         return found, self.months.ledger.idle.copied()
 
-    async def run(
-        self, supervisor: Supervisor | None = None, marks: ProgressMarks | None = None
-    ) -> None:
+    async def run(self, supervisor: Supervisor | None = None, marks: ProgressMarks | None = None) -> None:
         """Read the meters and write the checkpoint every few seconds until cancelled; then once more.
 
         `supervisor` runs both; `marks` are those of the aggregator.
@@ -360,9 +331,7 @@ class ElectricalService:
         try:
             async with TaskGroup() as group:
                 group.create_task(one.run("meters", lambda: self.meters.run(one)), name="meters")
-                group.create_task(
-                    one.run("checkpoint", lambda: self._save_regularly(marks)), name="checkpoint"
-                )
+                group.create_task(one.run("checkpoint", lambda: self._save_regularly(marks)), name="checkpoint")
         finally:
             self.save()
 
@@ -398,10 +367,7 @@ class ElectricalService:
     def save(self) -> None:
         """Write the month and the checkpoint now."""
         wall = self._clock() / 1e9
-        months = (
-            self._step("month", 0.0, lambda: self.months.due(wall, always=True), pressing=True)
-            or []
-        )
+        months = self._step("month", 0.0, lambda: self.months.due(wall, always=True), pressing=True) or []
         if self.months.write(months):
             self.months.written(wall, months)
         if self._write(*self._state()) and self._live is not None:
@@ -417,7 +383,11 @@ class ElectricalService:
         try:
             checkpoints.save(self._folder, _encoded(state, idle))
         except OSError as error:
-            log.warning("%s: %s. Heat and energy would not survive a restart now, and counters of energy stand still.", self._folder, error.strerror)  # fmt: skip
+            log.warning(
+                "%s: %s. Heat and energy would not survive a restart now, and counters of energy stand still.",
+                self._folder,
+                error.strerror,
+            )
             return False
         return True
 

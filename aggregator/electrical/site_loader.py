@@ -42,9 +42,7 @@ def load_site(where: str, tree: Mapping[str, Any]) -> LoadedSite:
     site = decode(where, {"power": dict(tree)})
     layout = lay_out(where, site) if site.circuits or site.panels else None
     metered = {
-        (attachment.kind, attachment.target)
-        for meter in attach(where, site)
-        for attachment in meter.attachments
+        (attachment.kind, attachment.target) for meter in attach(where, site) for attachment in meter.attachments
     }
     zone = zone_of(where, site.site.timezone)
     return LoadedSite(tree, site, layout, zone, frozenset(metered))
@@ -56,4 +54,4 @@ def log_notices(site: LoadedSite) -> None:
     for notice in notices[:MOST_NOTICES]:
         log.warning("power: %s (E24)", notice)
     if len(notices) > MOST_NOTICES:
-        log.warning("power: and %d more notes (E24); /api/v1/power has all", len(notices) - MOST_NOTICES)  # fmt: skip
+        log.warning("power: and %d more notes (E24); /api/v1/power has all", len(notices) - MOST_NOTICES)

@@ -13,13 +13,7 @@ from aggregator.electrical.month_files import MonthCopy, MonthFiles, copy_of
 from aggregator.electrical.site_loader import LoadedSite
 from power.report.bill import highest_demand, months_before
 from power.report.load_profile import LoadProfile
-from power.report.month_ledger import (
-    TAIL_SECONDS,
-    MonthLedger,
-    NodeIdle,
-    merge_idle,
-    merge_tree,
-)
+from power.report.month_ledger import TAIL_SECONDS, MonthLedger, NodeIdle, merge_idle, merge_tree
 from power.report.months import STEP, month_at
 
 log = logging.getLogger(__name__)
@@ -86,7 +80,7 @@ class SiteMonths:
             return dict
         earlier = months_before(before, bill.ratchet_months)
         names = [name for name in self.files.names() if name in earlier]
-        ended = {one.month.name: one.copied() for one, _ in self.ledger.finished if one.month.name in earlier}  # fmt: skip
+        ended = {one.month.name: one.copied() for one, _ in self.ledger.finished if one.month.name in earlier}
 
         def read() -> dict[str, float]:
             found = {}
@@ -113,9 +107,7 @@ class SiteMonths:
         each interval, or in each minute while counters tell of energy that no checkpoint holds."""
         ledger = self.ledger
         found = [copy_of(profile, idle) for profile, idle in ledger.finished]
-        older = (
-            ledger.changed_from < wall - TAIL_SECONDS and wall - self._saved_at >= _OLDER_SECONDS
-        )
+        older = ledger.changed_from < wall - TAIL_SECONDS and wall - self._saved_at >= _OLDER_SECONDS
         due = always or older or int(wall // STEP) != int(self._saved_at // STEP)
         present = ledger.profile
         if present is not None and present.names and due:
@@ -129,7 +121,7 @@ class SiteMonths:
             for month in months:
                 self.files.save(month)
         except OSError as error:
-            log.warning("%s: %s. The month's energy would not survive a restart now.", self._folder, error.strerror)  # fmt: skip
+            log.warning("%s: %s. The month's energy would not survive a restart now.", self._folder, error.strerror)
             return False
         return True
 
@@ -139,7 +131,7 @@ class SiteMonths:
         for profile, _ in self.ledger.finished:
             if profile.month.name in names:
                 self._note_peak(profile)
-        self.ledger.finished = [one for one in self.ledger.finished if one[0].month.name not in names]  # fmt: skip
+        self.ledger.finished = [one for one in self.ledger.finished if one[0].month.name not in names]
         if months:
             self._saved_at = wall
 

@@ -35,9 +35,7 @@ MOST_BYTES = 48 * 1024 * 1024
 FILE_BYTES = 1024 * 1024
 KEPT = (SnapshotKind.CIRCUIT, SnapshotKind.BUDGET, SnapshotKind.UPS)
 """Kinds that are logged; the watts of supplies are in the store with those of their nodes."""
-RECORDS = RecordFormat(
-    struct.Struct("<q4x4x"), length_at=8, checksum_at=12, covered_from=12, damage=Damage.STOP
-)
+RECORDS = RecordFormat(struct.Struct("<q4x4x"), length_at=8, checksum_at=12, covered_from=12, damage=Damage.STOP)
 """The field is the instant: ns since 1970, or 0 for the names."""
 _FLOAT = struct.Struct("<f")
 
@@ -88,7 +86,7 @@ class SnapshotLog:
                 self._write(at, heading, _packed(at, body))
             except OSError as error:
                 if not self._ill:
-                    log.warning("%s: %s. The past of circuits has a hole now.", self._folder, error.strerror)  # fmt: skip
+                    log.warning("%s: %s. The past of circuits has a hole now.", self._folder, error.strerror)
                 self._ill, self._writing = True, None
             else:
                 self._ill = False
@@ -160,11 +158,7 @@ class SnapshotLog:
         """Return all files, oldest first."""
         if not self._folder.is_dir():
             return []
-        return sorted(
-            path
-            for path in self._folder.glob(f"*{ENDING}")
-            if path.name[: -len(ENDING)].isdecimal()
-        )
+        return sorted(path for path in self._folder.glob(f"*{ENDING}") if path.name[: -len(ENDING)].isdecimal())
 
 
 def _first(path: Path) -> int:

@@ -40,9 +40,7 @@ class ThroughputSampler:
         ledger.add(self._models, self._model, watts, hertz, busy, held)
 
 
-def cappable(
-    fleet: Fleet, nodes: Collection[str], now: float, jobs: Mapping[str, str]
-) -> list[CappableGpu]:
+def cappable(fleet: Fleet, nodes: Collection[str], now: float, jobs: Mapping[str, str]) -> list[CappableGpu]:
     """Return the GPUs of some nodes with their limits, draw and clock; those without a known limit are
     left out. `jobs`: who holds each, by UUID, as far as that is known."""
     names = (
@@ -57,16 +55,12 @@ def cappable(
             continue
         start = known.rows[Table.GPU].start
         for number, gpu in enumerate(known.inventory.gpus):
-            limit, floor, default, watts, clock = (
-                _known(column[start + number]) for column in columns
-            )
+            limit, floor, default, watts, clock = (_known(column[start + number]) for column in columns)
             limit = gpu.power_limit_watts if limit is None else limit
             if limit is not None:
                 found.append(
-                    CappableGpu(
-                        node, gpu.index, gpu.name, limit, floor, default, watts, clock, jobs.get(gpu.uuid)
-                    )
-                )  # fmt: skip
+                    CappableGpu(node, gpu.index, gpu.name, limit, floor, default, watts, clock, jobs.get(gpu.uuid))
+                )
     return found
 
 

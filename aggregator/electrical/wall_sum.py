@@ -30,9 +30,7 @@ from present.fleet.wall import WallSum
 from telemetry.fleet import Fleet
 from telemetry.wire.schema import NODE_FAST
 
-_FOLLOWED = [
-    number for number, word in LOAD_STATES if word in {LoadState.MODELLED, LoadState.ASSUMED}
-]
+_FOLLOWED = [number for number, word in LOAD_STATES if word in {LoadState.MODELLED, LoadState.ASSUMED}]
 """States of a node's power in which what is reported of it follows its GPUs."""
 
 
@@ -112,12 +110,10 @@ class FleetWall:
         age = now - tick.at if newer.any() else 0.0
         return WallSum(float(wall[here].sum()), int(here.sum()), int((partial & here).sum()), age)
 
-    def _read(
-        self, fleet: Fleet, now: float, machines: tuple[str, ...]
-    ) -> tuple[NodeRows, Floats, Floats]:
+    def _read(self, fleet: Fleet, now: float, machines: tuple[str, ...]) -> tuple[NodeRows, Floats, Floats]:
         """Return the rows of the fleet, the watts of its GPUs, and what each node's own meter reads."""
         of, rows = self._rows.get(id(fleet), (None, None))
-        if of is not fleet or rows is None or rows.version != fleet.version or rows.machines != machines:  # fmt: skip
+        if of is not fleet or rows is None or rows.version != fleet.version or rows.machines != machines:
             if len(self._rows) > _FLEETS:
                 self._rows.clear()
             rows = node_rows(fleet, machines, self._specs)

@@ -23,15 +23,7 @@ from aggregator.store.protocol import PastInstants
 from alerts.engine.fault_history import KEPT_NS, FaultIndex
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import KEPT_INCIDENTS, Journal
-from alerts.message.card import (
-    AROUND_NS,
-    GPU_METRICS,
-    MOST_CARDS,
-    NODE_METRICS,
-    card_of,
-    subject_of,
-    subjects_of,
-)
+from alerts.message.card import AROUND_NS, GPU_METRICS, MOST_CARDS, NODE_METRICS, card_of, subject_of, subjects_of
 from alerts.message.page import Links
 from alerts.notice import Notice
 from alerts.rules.rule import Rule
@@ -120,9 +112,7 @@ class _Wanted:
 class EvidenceCollector:
     """Makes and keeps the evidence of incidents; `run` it once."""
 
-    def __init__(
-        self, view: EvidenceView, journal: Journal, rules: Iterable[Rule], links: Links
-    ) -> None:
+    def __init__(self, view: EvidenceView, journal: Journal, rules: Iterable[Rule], links: Links) -> None:
         self._view = view
         self._journal = journal
         self._rules = {rule.name: rule for rule in rules}
@@ -172,9 +162,7 @@ class EvidenceCollector:
         self._work.set()
         return wanted
 
-    def _uncarded(
-        self, incident: Incident, lost: Set[tuple[str, str]] = frozenset()
-    ) -> list[Alert]:
+    def _uncarded(self, incident: Incident, lost: Set[tuple[str, str]] = frozenset()) -> list[Alert]:
         """Return an alert for each subject that has no card, as far as there is room for more; without
         the subjects in `lost`."""
         cards = self._cards.get(incident.key, ())
@@ -225,9 +213,7 @@ class EvidenceCollector:
             await wanted.first.wait()
         cards = self._cards.get(incident.key, ())
         over = "nothing of it fires any more, and none was collected while it did"
-        busy = (
-            "too many incidents wait for theirs" if wanted is None else "it could not be collected"
-        )
+        busy = "too many incidents wait for theirs" if wanted is None else "it could not be collected"
         problem = over if not any(subjects_of(incident)) else busy
         return self._reply(incident, cards, "" if cards else problem)
 
@@ -239,13 +225,10 @@ class EvidenceCollector:
         found = EvidenceReply(at=self._view.wall(), incident=key, title=title, cards=cards)
         return found if cards else None
 
-    def _reply(
-        self, incident: Incident, cards: tuple[Evidence, ...], problem: str
-    ) -> EvidenceReply:
+    def _reply(self, incident: Incident, cards: tuple[Evidence, ...], problem: str) -> EvidenceReply:
         return EvidenceReply(
-            at=self._view.wall(), incident=incident.key, title=incident.title, cards=cards,
-            problem=problem,
-        )  # fmt: skip
+            at=self._view.wall(), incident=incident.key, title=incident.title, cards=cards, problem=problem
+        )
 
     # -- The task --------------------------------------------------------------------------------
 
@@ -348,7 +331,7 @@ class EvidenceCollector:
             card = await self._card_or_none(alert, wanted, PATIENT_SECONDS)
             if card is None:
                 continue
-            others = (one for one in self._cards[key] if (one.node, one.uuid or one.name) != subject_of(alert))  # fmt: skip
+            others = (one for one in self._cards[key] if (one.node, one.uuid or one.name) != subject_of(alert))
             self._remember(key, (card, *others))
             made += 1
             made += await self._make_fresh(wanted)
@@ -358,9 +341,7 @@ class EvidenceCollector:
         while len(self._unsaved) > REMEMBERED:
             lost, _ = self._unsaved.popitem(last=False)
             log.warning("evidence of %s was not stored: the journal is too slow", lost)
-            self._failed["journal"] = (
-                f"the evidence of {lost} was not stored: the journal is too slow"
-            )
+            self._failed["journal"] = f"the evidence of {lost} was not stored: the journal is too slow"
         self._to_save.set()
 
     async def _make_fresh(self, wanted: _Wanted) -> int:
@@ -435,16 +416,20 @@ class EvidenceCollector:
                 past = readings
         if device is None:
             missing["readings"] = (
-                f"{alert.node} has no such device now" if alert.node
+                f"{alert.node} has no such device now"
+                if alert.node
                 else f"those of a {alert.subject} are in its history, not on its card"
-            )  # fmt: skip
+            )
         if self._no_past:
             missing["history"] = self._no_past
         if wall - self._expired > HOUR_NS:
             self._expired = wall
             self._faults.expire(wall)
         return card_of(
-            alert, wanted.incident, self._rules.get(alert.rule), self._links,
+            alert,
+            wanted.incident,
+            self._rules.get(alert.rule),
+            self._links,
             events=[*recent, *stored],
             alerts=beside,
             readings=_joined(past, latest, wall),
@@ -452,11 +437,9 @@ class EvidenceCollector:
             missing=missing,
             now=wall,
             jobs=self._jobs_or_none(alert, moment, missing),
-        )  # fmt: skip
+        )
 
-    async def _bounded(
-        self, alert: Alert, query: Callable[[], Awaitable[T]], seconds: float
-    ) -> T | str:
+    async def _bounded(self, alert: Alert, query: Callable[[], Awaitable[T]], seconds: float) -> T | str:
         """Return the answer of a query, or why there is none."""
         try:
             async with asyncio.timeout(seconds):
@@ -469,9 +452,7 @@ class EvidenceCollector:
             self._fail(alert.rule, error)
             return f"the store can't be read: {fault_of(error)}"[:200]
 
-    def _jobs_or_none(
-        self, alert: Alert, moment: int, missing: dict[str, str]
-    ) -> list[AffectedJob] | None:
+    def _jobs_or_none(self, alert: Alert, moment: int, missing: dict[str, str]) -> list[AffectedJob] | None:
         """Return the jobs of a card; a fault of ours costs them, not the card."""
         try:
             return self._jobs(alert, moment)
@@ -507,9 +488,7 @@ class EvidenceCollector:
             return _Device(Table.NODE, NODE_METRICS, alert.node, row)
         row = fleet.by_uuid.get(alert.gpu, -1)
         its = node.rows[Table.GPU]
-        return _Device(
-            Table.GPU, GPU_METRICS, alert.gpu, row if its.start <= row < its.stop else None
-        )
+        return _Device(Table.GPU, GPU_METRICS, alert.gpu, row if its.start <= row < its.stop else None)
 
     async def _events(self, node: str, start: int, end: int) -> list[Event]:
         found = await self._view.store.events(start, end, node, None, MOST_EVENTS)
@@ -529,17 +508,11 @@ class EvidenceCollector:
         }
         when = PastInstants(start, STEP_NS, (end - 1 - start) // STEP_NS + 1)
         found = await self._view.store.past(device.table, device.metrics, when, reach, [node])
-        place = next(
-            (n for n, one in enumerate(found.devices) if (one.node, one.key) == (node, device.key)),
-            None,
-        )
+        place = next((n for n, one in enumerate(found.devices) if (one.node, one.key) == (node, device.key)), None)
         if place is None:
             return (), {}
         columns = {
-            name: tuple(
-                value if math.isfinite(value) else None
-                for value in plain(values[:, place]).tolist()
-            )
+            name: tuple(value if math.isfinite(value) else None for value in plain(values[:, place]).tolist())
             for name, values in found.columns.items()
         }
         return tuple(when.all().tolist()), columns
@@ -560,11 +533,15 @@ def _affected(job: Job, rows: Sequence[AllocationRow], index: Mapping[str, int])
     """Return a job with its GPUs of a node; `index`: by UUID."""
     ends = [row.end for row in rows if row.end is not None]
     return AffectedJob(
-        scheduler=job.key.scheduler, job=job.key.id, job_name=job.name, user=job.user,
-        account=job.account, begin=min(row.begin for row in rows),
+        scheduler=job.key.scheduler,
+        job=job.key.id,
+        job_name=job.name,
+        user=job.user,
+        account=job.account,
+        begin=min(row.begin for row in rows),
         end=max(ends) if len(ends) == len(rows) else None,
         gpus=tuple(map(str, sorted({index[row.gpu] for row in rows if row.gpu in index}))),
-    )  # fmt: skip
+    )
 
 
 def _lacks(card: Evidence) -> bool:
@@ -587,9 +564,7 @@ def _latest(fleet: Fleet, device: _Device, now: float) -> dict[str, float]:
 
 
 def _joined(
-    past: tuple[tuple[int, ...], dict[str, tuple[float | None, ...]]],
-    latest: Mapping[str, float] | None,
-    wall: int,
+    past: tuple[tuple[int, ...], dict[str, tuple[float | None, ...]]], latest: Mapping[str, float] | None, wall: int
 ) -> EvidenceReadings:
     """Return the readings of the past with the present ones as the last instant."""
     at, columns = past

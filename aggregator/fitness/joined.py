@@ -5,13 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from aggregator.fitness.score import (
-    NodeCondition,
-    fleet_fitness,
-    job_fitness,
-    node_fitness,
-    worst_first,
-)
+from aggregator.fitness.score import NodeCondition, fleet_fitness, job_fitness, node_fitness, worst_first
 from aggregator.fitness.service import MOST_SAMPLES, SAMPLE_NS
 from api.fitness import FitnessReply, FitnessSample
 from telemetry.wire.jobs import JobKey
@@ -27,9 +21,7 @@ def joined_fitness(
 ) -> FitnessReply:
     """Return the parts, by the name of the aggregator, as one. `vouches`: whether an aggregator has a node now;
     `unheard`: nodes whose aggregator does not answer, which are not known; `at`: ns since 1970."""
-    found = {
-        one.node: one for name, part in parts.items() for one in part.nodes if vouches(name, one.node)
-    }  # fmt: skip
+    found = {one.node: one for name, part in parts.items() for one in part.nodes if vouches(name, one.node)}
     found |= {one.node: node_fitness(one, None) for one in unheard}
     currency = next((part.fleet.currency for part in parts.values() if part.fleet.currency), "")
     scores = [job_fitness(key.scheduler, key.id, its, found) for key, its in sorted(jobs.items())]
@@ -62,13 +54,10 @@ def joined_history(histories: Iterable[Sequence[FitnessSample]]) -> list[Fitness
 
 def _sum(samples: Sequence[FitnessSample]) -> FitnessSample:
     fit, degraded, out, unknown = (
-        sum(getattr(each, name) for each in samples)
-        for name in ("fit", "degraded", "out", "unknown")
+        sum(getattr(each, name) for each in samples) for name in ("fit", "degraded", "out", "unknown")
     )
     weights = [
-        (each.score, each.fit + each.degraded + each.out + each.unknown)
-        for each in samples
-        if each.score is not None
+        (each.score, each.fit + each.degraded + each.out + each.unknown) for each in samples if each.score is not None
     ]
     nodes = sum(weight for _, weight in weights)
     score = sum(score * weight for score, weight in weights) // nodes if nodes else None

@@ -12,14 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from api.fitness import (
-    Fitness,
-    FitnessReason,
-    FitnessShare,
-    FleetFitness,
-    JobFitness,
-    NodeFitness,
-)
+from api.fitness import Fitness, FitnessReason, FitnessShare, FleetFitness, JobFitness, NodeFitness
 from telemetry.text import counted
 
 
@@ -116,9 +109,7 @@ def _reasons(node: NodeCondition) -> Iterable[FitnessReason]:
     elif node.driver not in _WITHOUT and node.driver != "up":
         yield reason("unread", f"its driver is {node.driver.replace('_', ' ')}")
     elif node.gpus_gone:
-        yield reason(
-            "gpus missing", f"{node.gpus_gone} of {counted(node.gpus, 'GPU')} left the bus"
-        )
+        yield reason("gpus missing", f"{node.gpus_gone} of {counted(node.gpus, 'GPU')} left the bus")
     elif node.gpus_read < node.gpus:
         yield reason("unread", f"{node.gpus_read} of {counted(node.gpus, 'GPU')} are read")
     elif node.role == "gpu" and not node.gpus:
@@ -159,9 +150,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return round(sum(known), 4) if known else None
 
 
-def job_fitness(
-    scheduler: str, job: str, names: Iterable[str], nodes: Mapping[str, NodeFitness]
-) -> JobFitness:
+def job_fitness(scheduler: str, job: str, names: Iterable[str], nodes: Mapping[str, NodeFitness]) -> JobFitness:
     """Return the score of a job: that of its worst node, for a job waits for its slowest part. A node that is
     not in the fleet is not known."""
     found = [
@@ -170,9 +159,7 @@ def job_fitness(
     ]
     worst = min(found, key=lambda one: (one.score, _ORDER.index(one.state)))
     state = min((one.state for one in found), key=_ORDER.index)
-    return JobFitness(
-        job=job, scheduler=scheduler, state=state, score=worst.score, nodes=len(found), worst=worst.node
-    )  # fmt: skip
+    return JobFitness(job=job, scheduler=scheduler, state=state, score=worst.score, nodes=len(found), worst=worst.node)
 
 
 def worst_first(nodes: Iterable[NodeFitness]) -> list[NodeFitness]:

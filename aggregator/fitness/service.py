@@ -13,13 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from aggregator.fitness.score import (
-    NodeCondition,
-    fleet_fitness,
-    job_fitness,
-    node_fitness,
-    worst_first,
-)
+from aggregator.fitness.score import NodeCondition, fleet_fitness, job_fitness, node_fitness, worst_first
 from aggregator.folder import kinds
 from aggregator.register.node_status import status_of
 from api.alerts import Alert, AlertState, Severity
@@ -47,11 +41,7 @@ OF_DRIFT = "node_differs"
 
 
 def node_states(
-    fleet: Fleet,
-    now: float,
-    alerts: Iterable[Alert],
-    drift: DriftReply | None,
-    watts: Mapping[str, float],
+    fleet: Fleet, now: float, alerts: Iterable[Alert], drift: DriftReply | None, watts: Mapping[str, float]
 ) -> Iterator[NodeCondition]:
     """Yield the facts about each node; the fleet may change meanwhile."""
     firing: defaultdict[tuple[str, Severity], list[str]] = defaultdict(list)
@@ -122,7 +112,7 @@ class FitnessTracker:
         """Compute the fitness of now. `price`: of a kWh at the wall, everything included."""
         nodes = [node_fitness(state, price) for state in states]
         by_name = {one.node: one for one in nodes}
-        found = [job_fitness(key.scheduler, key.id, its, by_name) for key, its in sorted(jobs.items())]  # fmt: skip
+        found = [job_fitness(key.scheduler, key.id, its, by_name) for key, its in sorted(jobs.items())]
         fleet = fleet_fitness(nodes, currency if price is not None else "")
         self._note(wall, fleet.score, {state: share.nodes for state, share in fleet.states.items()})
         self.newest = FitnessReply(
@@ -142,7 +132,7 @@ class FitnessTracker:
             FitnessSample(
                 wall, score, nodes[Fitness.FIT], nodes[Fitness.DEGRADED], nodes[Fitness.OUT], nodes[Fitness.UNKNOWN]
             )
-        )  # fmt: skip
+        )
         self.unsaved = True
 
     unsaved = False

@@ -5,15 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
-from aggregator.homeassistant.entities import (
-    CIRCUIT_ENTITIES,
-    COST,
-    GPU_ENTITIES,
-    Device,
-    Entity,
-    Value,
-    slug,
-)
+from aggregator.homeassistant.entities import CIRCUIT_ENTITIES, COST, GPU_ENTITIES, Device, Entity, Value, slug
 from aggregator.mqtt.power_topics import firing, spoken
 from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView, parts_of
@@ -60,8 +52,12 @@ class DeviceReader:
         found = self._distinct([*self._circuits(alerts, parts), *self._gpus(alerts, parts)])
         self.unmade -= {device.id for device in found}
         if len(found) > MOST_DEVICES and not self._too_many:
-            log.warning("home assistant: %d circuits and GPUs are more than the %d that it is given; "
-                        "the last GPUs are left out", len(found), MOST_DEVICES)  # fmt: skip
+            log.warning(
+                "home assistant: %d circuits and GPUs are more than the %d that it is given; "
+                "the last GPUs are left out",
+                len(found),
+                MOST_DEVICES,
+            )
         self._too_many = len(found) > MOST_DEVICES
         return found[:MOST_DEVICES]
 
@@ -72,9 +68,7 @@ class DeviceReader:
             found.setdefault(device.id, device)
         repeated = frozenset(device.id for device in devices if found[device.id] is not device)
         for identity in sorted(repeated - self._repeated)[:MOST_LOGGED]:
-            log.warning(
-                "home assistant: several devices have the id %s; the first one stays", identity
-            )
+            log.warning("home assistant: several devices have the id %s; the first one stays", identity)
         self._repeated = repeated
         return list(found.values())
 
@@ -86,9 +80,7 @@ class DeviceReader:
             return []
         bad = firing(alerts, Subject.CIRCUIT)
         states: dict[str, CircuitState] = (
-            {}
-            if snapshots is None
-            else {one.id: one for one in circuit_states(layout, snapshots.circuit, bad, parts)}
+            {} if snapshots is None else {one.id: one for one in circuit_states(layout, snapshots.circuit, bad, parts)}
         )
         names = list(layout.circuits)
         ids = [f"{slug(view.cluster)}_circuit_{slug(name)}" for name in names]
@@ -99,10 +91,15 @@ class DeviceReader:
             state = states.get(name)
             values: dict[str, Value] = {} if state is None else circuit_values(state)
             return _device(
-                ids[place], f"Circuit {name}",
-                "Panel" if layout.circuits[name].is_panel else "Circuit", "kilowatch", CIRCUIT_ENTITIES,
-                values, state is not None, price,
-            )  # fmt: skip
+                ids[place],
+                f"Circuit {name}",
+                "Panel" if layout.circuits[name].is_panel else "Circuit",
+                "kilowatch",
+                CIRCUIT_ENTITIES,
+                values,
+                state is not None,
+                price,
+            )
 
         return parts.each("circuit", names, make)
 
@@ -117,7 +114,7 @@ class DeviceReader:
             (row, *entry)
             for row, entry in enumerate(view.fleet.gpus)
             if entry is not None and view.fleet.by_uuid.get(entry[1].uuid) == row  # not moved to another node
-        ]  # fmt: skip
+        ]
         ids = [f"{slug(view.cluster)}_gpu_{slug(gpu.uuid)}" for _, _, gpu in present]
         self.unmade.update(ids)
 
@@ -134,9 +131,16 @@ class DeviceReader:
             }
             online = status_of(view.fleet.nodes[node], now) is NodeStatus.ONLINE and gpu.present
             return _device(
-                ids[place], gpu_name(node, gpu.index),
-                gpu.name.removeprefix("NVIDIA "), "NVIDIA", GPU_ENTITIES, values, online, price, gpu.serial,
-            )  # fmt: skip
+                ids[place],
+                gpu_name(node, gpu.index),
+                gpu.name.removeprefix("NVIDIA "),
+                "NVIDIA",
+                GPU_ENTITIES,
+                values,
+                online,
+                price,
+                gpu.serial,
+            )
 
         return parts.each("gpu", [gpu_name(node, gpu.index) for _, node, gpu in present], make)
 

@@ -43,27 +43,29 @@ class Entity:
 
 
 POWER = Entity(
-    "power", "Power",
-    fields={"device_class": "power", "unit_of_measurement": "W", "state_class": "measurement"},
-)  # fmt: skip
+    "power", "Power", fields={"device_class": "power", "unit_of_measurement": "W", "state_class": "measurement"}
+)
 ENERGY = Entity(
-    "energy", "Energy", digits=3,
+    "energy",
+    "Energy",
+    digits=3,
     fields={"device_class": "energy", "unit_of_measurement": "kWh", "state_class": "total_increasing"},
-)  # fmt: skip
+)
 TEMPERATURE = Entity(
-    "temperature", "Temperature",
+    "temperature",
+    "Temperature",
     fields={"device_class": "temperature", "unit_of_measurement": "°C", "state_class": "measurement"},
-)  # fmt: skip
+)
 COST = Entity("cost", "Cost", digits=4, fields={"state_class": "measurement", "icon": "mdi:cash"})
 """Money an hour at the present price; its unit is the currency of the site."""
 LOAD = Entity(
-    "load", "Load", digits=1,
-    fields={"unit_of_measurement": "%", "state_class": "measurement", "icon": "mdi:gauge"},
-)  # fmt: skip
+    "load", "Load", digits=1, fields={"unit_of_measurement": "%", "state_class": "measurement", "icon": "mdi:gauge"}
+)
 TRIP_SECONDS = Entity(
-    "trip_seconds", "Time to trip",
+    "trip_seconds",
+    "Time to trip",
     fields={"device_class": "duration", "unit_of_measurement": "s", "state_class": "measurement"},
-)  # fmt: skip
+)
 TRIP = Entity("trip", "Trip", fields={"device_class": "enum", "options": list(TRIP_STATES)})
 PROBLEM = Entity("problem", "Problem", "binary_sensor", {"device_class": "problem"})
 GPU_ENTITIES = (POWER, ENERGY, TEMPERATURE, PROBLEM)
@@ -91,9 +93,7 @@ class Device:
         found: dict[str, Value] = {"available": "online" if self.available else "offline"}
         for entity in self.entities:
             value = self.values.get(entity.key)
-            found[entity.key] = (
-                round(value, entity.digits or None) if isinstance(value, float) else value
-            )
+            found[entity.key] = round(value, entity.digits or None) if isinstance(value, float) else value
         found["alerts"] = self.values.get("alerts") or []
         return msgspec.json.encode(found)
 

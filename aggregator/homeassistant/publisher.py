@@ -72,9 +72,7 @@ class HomeAssistantPublisher:
         self._settings = config.homeassistant
         self._broker = _whole_paths(config.homeassistant.broker or config.broker)
         self._topics = Topics(
-            config.homeassistant.prefix,
-            config.cluster,
-            ",".join(shard_names(config.shards)) or "all",
+            config.homeassistant.prefix, config.cluster, ",".join(shard_names(config.shards)) or "all"
         )
         self._file = config.data_dir / NAME
         self._reader = DeviceReader(view)
@@ -146,11 +144,9 @@ class HomeAssistantPublisher:
         will = aiomqtt.Will(topics.status, b"offline", qos=1, retain=True)
         self._published.clear()
         self._sent.clear()
-        async with connect(
-            self._broker, client_id("kilowatch-homeassistant"), will, longest=LONGEST_BYTES
-        ) as client:
+        async with connect(self._broker, client_id("kilowatch-homeassistant"), will, longest=LONGEST_BYTES) as client:
             await client.subscribe([(topics.announced, 1), (topics.birth, 1)])
-            log.info("home assistant: MQTT broker %s: connected", client.address)  # fmt: skip
+            log.info("home assistant: MQTT broker %s: connected", client.address)
             receiving = asyncio.create_task(self._receive(client), name="home assistant messages")
             try:
                 await client.publish(topics.status, b"online", qos=1, retain=True)
@@ -184,9 +180,7 @@ class HomeAssistantPublisher:
         fresh = set()
         for one in made:
             wanted |= one.messages
-            if any(
-                self._published.get(topic) != message for topic, message in one.messages.items()
-            ):
+            if any(self._published.get(topic) != message for topic, message in one.messages.items()):
                 fresh.add(one.id)
         self._leftover -= wanted.keys()
         gone = self._published.keys() - wanted.keys() | self._leftover
@@ -218,9 +212,7 @@ class HomeAssistantPublisher:
         names = [device.name for device in devices]
         return parts_of(self._view, PAGE).each("device", names, make)
 
-    async def _send_states(
-        self, client: aiomqtt.Client, made: list[MadeDevice], fresh: set[str], now: float
-    ) -> None:
+    async def _send_states(self, client: aiomqtt.Client, made: list[MadeDevice], fresh: set[str], now: float) -> None:
         """Send the states that have changed or are due again. `fresh`: devices that were announced just
         now; Home Assistant may not listen to them yet, so that their states are sent at the next
         update too."""

@@ -14,13 +14,15 @@ def access_families(app: web.Application) -> list[Family]:
     guard, connections = app[GUARD], app[CONNECTIONS]
     rows = (
         ("connections", "Connections to HTTP.", GAUGE, connections.open),
-        ("connections_refused_total", "Connections refused because there were too many.", COUNTER,
-         connections.refused),
-        ("connections_dropped_total", "Connections closed because their reader did not read.", COUNTER,
-         connections.dropped),
-        ("wrong_tokens_total", "Requests with a token that is not known or has expired.", COUNTER,
-         guard.wrong.count),
-    )  # fmt: skip
+        ("connections_refused_total", "Connections refused because there were too many.", COUNTER, connections.refused),
+        (
+            "connections_dropped_total",
+            "Connections closed because their reader did not read.",
+            COUNTER,
+            connections.dropped,
+        ),
+        ("wrong_tokens_total", "Requests with a token that is not known or has expired.", COUNTER, guard.wrong.count),
+    )
     return [
         *(
             Family(f"{PREFIX}aggregator_http_{name}", text, kind, [("", float(value))])

@@ -54,9 +54,7 @@ async def acknowledge(request: web.Request) -> web.Response:
     who = signed(request, asked.who)
     with refusals("incident"):
         if asked.false:
-            found = view.pipeline.mark_false(
-                key, who=who, why=asked.why, until=until, now=now, wall=wall
-            )
+            found = view.pipeline.mark_false(key, who=who, why=asked.why, until=until, now=now, wall=wall)
         else:
             found = await view.pipeline.actions.acknowledge(
                 key, who=who, why=asked.why, until=until, now=now, wall=wall
@@ -74,9 +72,7 @@ async def unacknowledge(request: web.Request) -> web.Response:
         if asked.false:
             found = view.pipeline.unmark_false(key, who=who, why=asked.why, now=now, wall=wall)
         else:
-            found = await view.pipeline.actions.unacknowledge(
-                key, who=who, why=asked.why, now=now, wall=wall
-            )
+            found = await view.pipeline.actions.unacknowledge(key, who=who, why=asked.why, now=now, wall=wall)
     return await _incident(request, view, found)
 
 
@@ -92,9 +88,15 @@ async def silence(request: web.Request) -> web.Response:
     _check_length(request, (ends - (starts or wall)) / 1e9)
     with refusals("silence"):
         found = await view.pipeline.actions.silence(
-            matchers, who=signed(request, asked.who), why=asked.why, starts=starts, ends=ends,
-            maintenance=asked.maintenance, now=now, wall=wall,
-        )  # fmt: skip
+            matchers,
+            who=signed(request, asked.who),
+            why=asked.why,
+            starts=starts,
+            ends=ends,
+            maintenance=asked.maintenance,
+            now=now,
+            wall=wall,
+        )
     return await _silence(request, view.delivery, found, view.wall)
 
 
@@ -117,9 +119,7 @@ async def test(request: web.Request) -> web.Response:
     await read_body(request, dict[str, object])
     known = [channel.name for channel in view.delivery.channels()]
     if not known:
-        raise RequestError(
-            404, "channel", f"{name[:128]!r} is not known, no channel is in force", NO_CHANNEL
-        )
+        raise RequestError(404, "channel", f"{name[:128]!r} is not known, no channel is in force", NO_CHANNEL)
     if name not in known:
         raise unknown("channel", name, known)
     return await send_json(request, await view.delivery.test(name))
@@ -165,16 +165,17 @@ def _matcher(number: int, given: str | MatcherParts, known: Collection[str]) -> 
     except ConfigError as error:
         raise bad(where, error.problem, error.hint) from error
     if found.label not in known:  # it would silence nothing, unnoticed
-        raise bad(where, f"no alert has a label {found.label!r}",
-                  did_you_mean(found.label, known) or "`kilowatch alerts --json` shows them.")  # fmt: skip
+        raise bad(
+            where,
+            f"no alert has a label {found.label!r}",
+            did_you_mean(found.label, known) or "`kilowatch alerts --json` shows them.",
+        )
     return found
 
 
 def _text(given: MatcherParts) -> str:
     value = given.value.replace("\\", "\\\\").replace('"', '\\"')
-    sign = (
-        ("=~" if given.is_regex else "=") if given.is_equal else ("!~" if given.is_regex else "!=")
-    )
+    sign = ("=~" if given.is_regex else "=") if given.is_equal else ("!~" if given.is_regex else "!=")
     return f'{given.name}{sign}"{value}"'
 
 

@@ -36,14 +36,8 @@ def alert_families(view: AggregatorView) -> list[Family]:
     ]
 
 
-def _alerts(
-    alerts: Sequence[Alert], manager: IncidentManager, its: Mapping[str, str]
-) -> list[Family]:
-    counts = Counter(
-        (alert.rule, alert.severity.value, alert.state.value)
-        for alert in alerts
-        if alert.state in _SHOWN
-    )
+def _alerts(alerts: Sequence[Alert], manager: IncidentManager, its: Mapping[str, str]) -> list[Family]:
+    counts = Counter((alert.rule, alert.severity.value, alert.state.value) for alert in alerts if alert.state in _SHOWN)
     held = Counter(
         found.state.value
         for alert in alerts
@@ -59,61 +53,89 @@ def _alerts(
     ]  # fmt: skip
 
 
-def _impairments(
-    impairments: Impairments, aside: Isolation, its: Mapping[str, str]
-) -> list[Family]:
+def _impairments(impairments: Impairments, aside: Isolation, its: Mapping[str, str]) -> list[Family]:
     found = impairments.current()
     return [
-        _family("impaired", "1 for each part of the aggregator that does not work now.", GAUGE,
-                [(labels({**its, "rule": one.rule, "part": one.part}), 1.0) for one in found]),
-        _family("impairments_unlisted_total", "Reports of nodes that kilowatch_impaired has no room "
-                f"for: it has {MOST_PARTS} at most.", COUNTER,
-                [(labels(its), float(impairments.unlisted))]),
-        _family("aggregator_page_faults_total", "Times that a page, or a part of a page, push or report, "
-                "could not be made.", COUNTER, [("", float(aside.failures))]),
-    ]  # fmt: skip
+        _family(
+            "impaired",
+            "1 for each part of the aggregator that does not work now.",
+            GAUGE,
+            [(labels({**its, "rule": one.rule, "part": one.part}), 1.0) for one in found],
+        ),
+        _family(
+            "impairments_unlisted_total",
+            f"Reports of nodes that kilowatch_impaired has no room for: it has {MOST_PARTS} at most.",
+            COUNTER,
+            [(labels(its), float(impairments.unlisted))],
+        ),
+        _family(
+            "aggregator_page_faults_total",
+            "Times that a page, or a part of a page, push or report, could not be made.",
+            COUNTER,
+            [("", float(aside.failures))],
+        ),
+    ]
 
 
 def _incidents(manager: IncidentManager, its: Mapping[str, str], now: int) -> list[Family]:
-    found = Counter(
-        (one.severity.value, one.acknowledged is not None) for one in manager.incidents()
-    )
-    silences = Counter(
-        one.maintenance for one in manager.silences() if one.starts <= now < one.ends
-    )
+    found = Counter((one.severity.value, one.acknowledged is not None) for one in manager.incidents())
+    silences = Counter(one.maintenance for one in manager.silences() if one.starts <= now < one.ends)
     return [
-        _family("incidents_open", "Open incidents.", GAUGE,
-                [(labels({**its, "severity": severity.value,
-                          "acknowledged": "true" if taken else "false"}),
-                  float(found[severity.value, taken]))
-                 for severity in (Severity.PAGE, Severity.TICKET) for taken in (False, True)]),
-        _family("silences_active", "Silences in force.", GAUGE,
-                [(labels({**its, "kind": word}), float(silences[maintenance]))
-                 for word, maintenance in (("silence", False), ("maintenance", True))]),
-    ]  # fmt: skip
+        _family(
+            "incidents_open",
+            "Open incidents.",
+            GAUGE,
+            [
+                (
+                    labels({**its, "severity": severity.value, "acknowledged": "true" if taken else "false"}),
+                    float(found[severity.value, taken]),
+                )
+                for severity in (Severity.PAGE, Severity.TICKET)
+                for taken in (False, True)
+            ],
+        ),
+        _family(
+            "silences_active",
+            "Silences in force.",
+            GAUGE,
+            [
+                (labels({**its, "kind": word}), float(silences[maintenance]))
+                for word, maintenance in (("silence", False), ("maintenance", True))
+            ],
+        ),
+    ]
 
 
 def _quality(pipeline: AlertPipeline, its: Mapping[str, str]) -> list[Family]:
     known = pipeline.quality.totals
-    rules = {
-        one.name
-        for one in (*pipeline.engine.rules, *pipeline.monitor.rules)
-        if one.severity is not Severity.INFO
-    }
+    rules = {one.name for one in (*pipeline.engine.rules, *pipeline.monitor.rules) if one.severity is not Severity.INFO}
     # From 0 on, for every rule: increase() does not see the first value of a counter.
     totals = [(rule, known.get(rule, Counter[str]())) for rule in sorted(rules | known.keys())]
     sent = (("page", "pages"), ("ticket", "tickets"))
     return [
-        _family("alerts_sent_total", "New pages and tickets by rule, without reminders.",
-                COUNTER,
-                [(labels({**its, "rule": rule, "severity": severity}), float(counts[word]))
-                 for rule, counts in totals for severity, word in sent]),
-        _family("alerts_outcomes_total", "What came of pages and tickets, by rule: acknowledged, "
-                "self_resolved (over within five minutes), flapping, marked_false; and alerts that "
-                "were silenced.", COUNTER,
-                [(labels({**its, "rule": rule, "outcome": word}), float(counts[word]))
-                 for rule, counts in totals for word in OUTCOMES]),
-    ]  # fmt: skip
+        _family(
+            "alerts_sent_total",
+            "New pages and tickets by rule, without reminders.",
+            COUNTER,
+            [
+                (labels({**its, "rule": rule, "severity": severity}), float(counts[word]))
+                for rule, counts in totals
+                for severity, word in sent
+            ],
+        ),
+        _family(
+            "alerts_outcomes_total",
+            "What came of pages and tickets, by rule: acknowledged, "
+            "self_resolved (over within five minutes), flapping, marked_false; and alerts that "
+            "were silenced.",
+            COUNTER,
+            [
+                (labels({**its, "rule": rule, "outcome": word}), float(counts[word]))
+                for rule, counts in totals
+                for word in OUTCOMES
+            ],
+        ),
+    ]
 
 
 def _channels(channels: Sequence[ChannelRow], now: int) -> list[Family]:

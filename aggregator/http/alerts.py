@@ -69,9 +69,7 @@ def refusals(what: str) -> Iterator[None]:
 
 async def alerts(request: web.Request) -> web.Response:
     """Answer with the present alerts, worst first."""
-    asked = query(
-        request, "state", "severity", "standing", "subject", "rule", "node", "gpu", "name"
-    )
+    asked = query(request, "state", "severity", "standing", "subject", "rule", "node", "gpu", "name")
     check_choices(asked)
     view = request.app[VIEW]
     standing = asked.pop("standing", None)
@@ -79,8 +77,7 @@ async def alerts(request: web.Request) -> web.Response:
         row
         for alert in view.alerts()
         if all(getattr(alert, name) == value for name, value in asked.items())
-        and (row := row_of(view.pipeline.manager, alert)).notification
-        == (standing or row.notification)
+        and (row := row_of(view.pipeline.manager, alert)).notification == (standing or row.notification)
     ]
     return await send_json(request, AlertsReply(view.wall(), found), values=20 * len(found))
 
@@ -152,9 +149,13 @@ async def timeline_reply(
     async with asyncio.timeout(STORE_SECONDS):
         sent = await delivery.deliveries(found.began, USUAL, found.key)
     return TimelineReply(
-        at=at, incident=found.key, began=found.began, ended=found.ended,
-        events=events, deliveries=[delivery_row(one) for one in sent],
-    )  # fmt: skip
+        at=at,
+        incident=found.key,
+        began=found.began,
+        ended=found.ended,
+        events=events,
+        deliveries=[delivery_row(one) for one in sent],
+    )
 
 
 async def evidence(request: web.Request) -> web.Response:
@@ -231,11 +232,7 @@ async def deliveries(request: web.Request) -> web.Response:
 
 
 def _goes(delivery: Delivery, asked: dict[str, str]) -> bool:
-    its = {
-        "channel": delivery.channel,
-        "outcome": delivery.outcome.value,
-        "incident": delivery.notice.incident.key,
-    }
+    its = {"channel": delivery.channel, "outcome": delivery.outcome.value, "incident": delivery.notice.incident.key}
     return all(asked.get(name, value) == value for name, value in its.items())
 
 

@@ -84,12 +84,7 @@ RULE = web.RequestKey("rule", AccessRule)
 class AccessGuard:
     """Accepts or refuses requests, and counts those that it refuses."""
 
-    def __init__(
-        self,
-        config: HttpConfig,
-        tokens: TokenRegister,
-        rules: Mapping[tuple[str, str], AccessRule],
-    ) -> None:
+    def __init__(self, config: HttpConfig, tokens: TokenRegister, rules: Mapping[tuple[str, str], AccessRule]) -> None:
         """`rules`: by the path of an operation and its method, in lower case."""
         self.refused: Counter[str] = Counter()
         """Requests by the reason of their refusal."""
@@ -117,8 +112,12 @@ class AccessGuard:
                 raise
             request[RULE] = rule
             if request.method not in {hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS}:
-                log.info("http action operation=%s token=%s address=%s", rule.operation,
-                         request[CALLER].name or "-", request[CALLER].address)  # fmt: skip
+                log.info(
+                    "http action operation=%s token=%s address=%s",
+                    rule.operation,
+                    request[CALLER].name or "-",
+                    request[CALLER].address,
+                )
             return await handler(request)
 
         return check
@@ -188,9 +187,7 @@ class AccessGuard:
             raise _too_many(wait)
         if token is not None:
             problem = f"the token {token.name!r} has expired"
-            raise RequestError(
-                401, hdrs.AUTHORIZATION, problem, "Make another: kilowatch token add"
-            )
+            raise RequestError(401, hdrs.AUTHORIZATION, problem, "Make another: kilowatch token add")
         raise RequestError(401, hdrs.AUTHORIZATION, "the token is wrong", _CURE)
 
     def _is_here(self, request: web.Request) -> bool:
@@ -206,16 +203,17 @@ _CURE = "Send 'Authorization: Bearer TOKEN'; `kilowatch token add NAME` on the a
 
 def no_token(scope: AccessScope) -> RequestError:
     """Return the refusal of a caller who shows no token."""
-    return RequestError(
-        401, hdrs.AUTHORIZATION, f"a token is needed, with the scope {str(scope)!r}", _CURE
-    )
+    return RequestError(401, hdrs.AUTHORIZATION, f"a token is needed, with the scope {str(scope)!r}", _CURE)
 
 
 def _too_many(wait: float) -> RequestError:
     return RequestError(
-        429, hdrs.AUTHORIZATION, "too many wrong tokens came from this address",
-        f"Try again in {wait:.0f} s.", {hdrs.RETRY_AFTER: f"{wait:.0f}"},
-    )  # fmt: skip
+        429,
+        hdrs.AUTHORIZATION,
+        "too many wrong tokens came from this address",
+        f"Try again in {wait:.0f} s.",
+        {hdrs.RETRY_AFTER: f"{wait:.0f}"},
+    )
 
 
 async def harden(_: web.Request, response: web.StreamResponse) -> None:
@@ -282,10 +280,7 @@ def _check_origin(request: web.Request) -> None:
         place = ""
     if place != request.headers.get(hdrs.HOST, "").lower():
         raise RequestError(
-            403,
-            hdrs.ORIGIN,
-            "the request comes from a page of another site",
-            "Send it from outside a browser.",
+            403, hdrs.ORIGIN, "the request comes from a page of another site", "Send it from outside a browser."
         )
 
 
@@ -302,10 +297,7 @@ def _check_site(request: web.Request) -> None:
     ):
         return
     raise RequestError(
-        403,
-        "Sec-Fetch-Site",
-        "the request comes from a page of another site",
-        "Send it from outside a browser.",
+        403, "Sec-Fetch-Site", "the request comes from a page of another site", "Send it from outside a browser."
     )
 
 

@@ -34,9 +34,7 @@ async def chain_reply(view: AggregatorView, around: str = "") -> ChainReply:
     layout = view.electrical.site.layout
     if around and (layout is None or around not in layout.circuits):
         raise unknown("circuit", around, () if layout is None else layout.circuits)
-    circuits = await circuits_now(
-        view, beside(view.electrical.site.layout, around) if around else None
-    )
+    circuits = await circuits_now(view, beside(view.electrical.site.layout, around) if around else None)
     at = view.electrical.latest_at
     if layout is None or not circuits:
         return ChainReply(cluster=view.cluster, at=at, around=around)
@@ -48,8 +46,8 @@ async def chain_reply(view: AggregatorView, around: str = "") -> ChainReply:
     nodes = {row.id: row for row in await supplies_now(view, found.nodes)}
     pieces += _devices(view, found, nodes)
     return ChainReply(
-        cluster=view.cluster, at=at, around=around, pieces=pieces, folded=found.folded, left_out=found.left_out,
-    )  # fmt: skip
+        cluster=view.cluster, at=at, around=around, pieces=pieces, folded=found.folded, left_out=found.left_out
+    )
 
 
 def beside(layout: SiteLayout | None, name: str) -> set[str]:
@@ -68,13 +66,11 @@ def beside(layout: SiteLayout | None, name: str) -> set[str]:
     return found
 
 
-def _devices(
-    view: AggregatorView, found: Branch, drawn: Mapping[str, RowState]
-) -> Iterator[ChainPiece]:  # fmt: skip
+def _devices(view: AggregatorView, found: Branch, drawn: Mapping[str, RowState]) -> Iterator[ChainPiece]:
     """Yield the nodes of a branch, each with its GPUs."""
     now, fleet = view.now(), view.fleet
     node_marks, gpu_marks = marks_of(view.alerts())
-    power, limits = (fleet.column(name, now) for name in ("gpu_power_watts", "gpu_power_limit_watts"))  # fmt: skip
+    power, limits = (fleet.column(name, now) for name in ("gpu_power_watts", "gpu_power_limit_watts"))
     for name in found.nodes:
         feeds = [one for one in found.leaves if name in one.nodes]
         states = [found.states[one.id] for one in feeds]
@@ -83,19 +79,35 @@ def _devices(
         watts = None if row is None or known is None else row.quantities.get("wall_watts")
         its = ChainLoad.UNKNOWN if known is None or watts is None else ChainLoad(known)
         yield ChainPiece(
-            id=f"node/{name}", kind=ChainKind.NODE, name=name, label=name, parents=[f"circuit/{one.id}" for one in feeds],
-            state=node_state(its, watts, states), load=its, watts=watts,
-            assumed_watts=watts if its is ChainLoad.ASSUMED else None, severity=node_marks.get(name, ""),
-        )  # fmt: skip
+            id=f"node/{name}",
+            kind=ChainKind.NODE,
+            name=name,
+            label=name,
+            parents=[f"circuit/{one.id}" for one in feeds],
+            state=node_state(its, watts, states),
+            load=its,
+            watts=watts,
+            assumed_watts=watts if its is ChainLoad.ASSUMED else None,
+            severity=node_marks.get(name, ""),
+        )
         node = fleet.nodes.get(name)
         if node is None:
             continue
         span, marks = node.rows[Table.GPU], gpu_marks.get(name, {})
-        for gpu, drawn_watts, limit in zip(node.inventory.gpus, power[span].tolist(), limits[span].tolist(), strict=True):  # fmt: skip
+        for gpu, drawn_watts, limit in zip(
+            node.inventory.gpus, power[span].tolist(), limits[span].tolist(), strict=True
+        ):
             reading = plain(drawn_watts)
             gpu_load = ChainLoad.UNKNOWN if reading is None else ChainLoad.MEASURED
             yield ChainPiece(
-                id=f"gpu/{gpu.uuid}", kind=ChainKind.GPU, name=gpu.uuid, label=f"GPU {gpu.index}", parents=[f"node/{name}"],
-                state=node_state(gpu_load, reading, states), load=gpu_load, watts=reading, limit_watts=plain(limit),
+                id=f"gpu/{gpu.uuid}",
+                kind=ChainKind.GPU,
+                name=gpu.uuid,
+                label=f"GPU {gpu.index}",
+                parents=[f"node/{name}"],
+                state=node_state(gpu_load, reading, states),
+                load=gpu_load,
+                watts=reading,
+                limit_watts=plain(limit),
                 severity=marks.get(gpu.uuid, ""),
-            )  # fmt: skip
+            )

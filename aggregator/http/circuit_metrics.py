@@ -77,22 +77,23 @@ def facts_family(layout: SiteLayout, cluster: str, parts: Parts) -> Family:
 
     def facts(place: int) -> Sample:
         circuit = listed[place]
-        return labels({
-            "cluster": cluster,
-            "circuit": circuit.id,
-            "kind": "panel" if circuit.is_panel else "circuit",
-            "parent": circuit.parent,
-            "wiring": circuit.wiring.value,
-            "poles": "-".join(POLES[pole] for pole in circuit.poles),
-            "curve": circuit.curve.value if circuit.curve is not None else None,
-            "group": circuit.group,
-            "source": circuit.source,
-        }), 1.0  # fmt: skip
+        return labels(
+            {
+                "cluster": cluster,
+                "circuit": circuit.id,
+                "kind": "panel" if circuit.is_panel else "circuit",
+                "parent": circuit.parent,
+                "wiring": circuit.wiring.value,
+                "poles": "-".join(POLES[pole] for pole in circuit.poles),
+                "curve": circuit.curve.value if circuit.curve is not None else None,
+                "group": circuit.group,
+                "source": circuit.source,
+            }
+        ), 1.0
 
     return Family(
-        f"{PREFIX}circuit_info", "Facts about a circuit.", GAUGE,
-        parts.each("circuit", layout.circuits, facts),
-    )  # fmt: skip
+        f"{PREFIX}circuit_info", "Facts about a circuit.", GAUGE, parts.each("circuit", layout.circuits, facts)
+    )
 
 
 def power_families(electrical: ElectricalService, cluster: str, now: float) -> list[Family]:
@@ -100,10 +101,7 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
     its = labels({"cluster": cluster})
     configuration, layout = electrical.configuration, electrical.site.layout
     problems = electrical.meter_problems(now)
-    meters = [
-        (labels({"cluster": cluster, "meter": m.name, "type": m.type}), m)
-        for m in electrical.meters.states()
-    ]
+    meters = [(labels({"cluster": cluster, "meter": m.name, "type": m.type}), m) for m in electrical.meters.states()]
 
     def one(name: str, text: str, value: float | None) -> Family:
         samples = [] if value is None else [(its, float(value))]
@@ -140,9 +138,7 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
     ]  # fmt: skip
 
 
-def circuit_families(
-    electrical: ElectricalService, cluster: str, now: float, parts: Parts
-) -> list[Family]:
+def circuit_families(electrical: ElectricalService, cluster: str, now: float, parts: Parts) -> list[Family]:
     """Return all families; without circuits only those of the electrical side itself."""
     families = power_families(electrical, cluster, now)
     layout, snapshots = electrical.site.layout, electrical.latest

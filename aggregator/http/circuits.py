@@ -43,9 +43,7 @@ from telemetry.metric import Unit
 # all of them once a second asks for columns, and for the object of the circuit whose page is open.
 
 ALL = "*"
-NAMES = tuple(
-    quantity.name for quantity in QUANTITIES if quantity.snapshot_kind is SnapshotKind.CIRCUIT
-)
+NAMES = tuple(quantity.name for quantity in QUANTITIES if quantity.snapshot_kind is SnapshotKind.CIRCUIT)
 DIGITS = 4
 
 
@@ -101,9 +99,7 @@ class _Shown(NamedTuple):
     """Present alerts; those of a past time are not stored."""
 
 
-async def _shown(
-    view: AggregatorView, kind: SnapshotKind, asked: Mapping[str, str] | None = None
-) -> _Shown:
+async def _shown(view: AggregatorView, kind: SnapshotKind, asked: Mapping[str, str] | None = None) -> _Shown:
     if asked is None or asked.get("at", "now") == "now":
         snapshots = view.electrical.latest
         alerts = firing(spoken(view.alerts(), view.pipeline.manager.status), Subject(kind.value))
@@ -124,10 +120,12 @@ async def circuits(request: web.Request) -> web.Response:
     layout = view.electrical.site.layout
     at, snapshot, alerts = await _shown(view, SnapshotKind.CIRCUIT, asked)
     body = CircuitsReply(
-        cluster=view.cluster, at=at, version=view.electrical.configuration.version,
+        cluster=view.cluster,
+        at=at,
+        version=view.electrical.configuration.version,
         failure=view.electrical.failure if asked.get("at", "now") == "now" else None,
         set_aside=view.electrical.set_aside() if asked.get("at", "now") == "now" else {},
-    )  # fmt: skip
+    )
     if layout is None or snapshot is None:
         return await send_json(request, body)
     if any(name not in layout.circuits for name in snapshot.names):  # of an older configuration
@@ -153,9 +151,7 @@ async def circuit(request: web.Request) -> web.Response:
     return await send_json(request, body, values=100 * len(body.supplies))
 
 
-async def circuit_reply(
-    view: AggregatorView, name: str, asked: Mapping[str, str] | None = None
-) -> CircuitReply:
+async def circuit_reply(view: AggregatorView, name: str, asked: Mapping[str, str] | None = None) -> CircuitReply:
     """Return one circuit and what it feeds; `asked` may have a past time as `at`. Raises a 404."""
     asked = asked or {}
     layout = view.electrical.site.layout
@@ -178,9 +174,7 @@ async def circuit_reply(
     )
 
 
-async def circuits_now(
-    view: AggregatorView, names: Container[str] | None = None
-) -> list[CircuitState]:
+async def circuits_now(view: AggregatorView, names: Container[str] | None = None) -> list[CircuitState]:
     """Return all circuits as they are now, or some, parents before what they feed, without their facts in words,
     which take longer than all numbers and which no list shows; none before the first tick."""
     layout = view.electrical.site.layout
@@ -188,10 +182,8 @@ async def circuits_now(
     if layout is None or snapshot is None:
         return []
     known = dataclasses.replace(snapshot, facts=())
-    wanted = [name for name in snapshot.names if name in layout.circuits and (names is None or name in names)]  # fmt: skip
-    if len(wanted) < len(
-        snapshot.names
-    ):  # some alone, or the snapshot is of an older configuration
+    wanted = [name for name in snapshot.names if name in layout.circuits and (names is None or name in names)]
+    if len(wanted) < len(snapshot.names):  # some alone, or the snapshot is of an older configuration
         known = only(known, wanted)
     return await asyncio.to_thread(circuit_states, layout, known, alerts, parts_of(view, "web"))
 

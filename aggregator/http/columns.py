@@ -69,9 +69,7 @@ class FleetColumns:
         return sum(len(values) for values in self.columns.values())
 
 
-def choose(
-    where: str, table: str | None, columns: Sequence[str] | None, nodes: Sequence[str] | None
-) -> ColumnChoice:
+def choose(where: str, table: str | None, columns: Sequence[str] | None, nodes: Sequence[str] | None) -> ColumnChoice:
     """Return what was requested. Raises a 400 with the nearest word. `where` names the message."""
     try:
         found = Table(table or Table.GPU)
@@ -103,8 +101,11 @@ def metric_of(where: str, name: str, table: Table | None = None) -> Metric:
         known = [m.name for m in CATALOGUE if table is None or m.table is table]
         raise unknown(where, name, known, status=400)
     if table is not None and metric.table is not table:
-        raise bad(where, f"{name} belongs to the table '{metric.table}', not '{table}'",
-                  "/api/v1/catalogue lists the metrics of each table.")  # fmt: skip
+        raise bad(
+            where,
+            f"{name} belongs to the table '{metric.table}', not '{table}'",
+            "/api/v1/catalogue lists the metrics of each table.",
+        )
     return metric
 
 
@@ -163,9 +164,7 @@ def gaps(readings: FleetColumns) -> Gaps:
         counts = np.bincount(reasons[absent])
         commonest = int(counts.argmax())
         others = absent[reasons[absent] != commonest]
-        found[name] = {ALL: gap_word(commonest)} | {
-            str(row): gap_word(int(reasons[row])) for row in others.tolist()
-        }
+        found[name] = {ALL: gap_word(commonest)} | {str(row): gap_word(int(reasons[row])) for row in others.tolist()}
     return found
 
 

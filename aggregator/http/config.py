@@ -115,19 +115,14 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 f"Write at least {SHORTEST_TOKEN} characters without blanks: openssl rand -hex 32",
             )
         return AccessToken(
-            name="token_file", scopes=(AccessScope.ADMIN,), sha256=hashed(secret),
-            created=time.time_ns(),
-        )  # fmt: skip
+            name="token_file", scopes=(AccessScope.ADMIN,), sha256=hashed(secret), created=time.time_ns()
+        )
 
     def certificate(self) -> ServerCertificate | None:
         """Load certificate and key; None without TLS. Raises `ConfigError`."""
         if self.tls_cert is None:
             if self.tls_key is not None:
-                raise ConfigError(
-                    "aggregator.tls_key",
-                    "there is no certificate to it",
-                    "Set aggregator.tls_cert too.",
-                )
+                raise ConfigError("aggregator.tls_key", "there is no certificate to it", "Set aggregator.tls_cert too.")
             return None
         return ServerCertificate(self.tls_cert, self.tls_key)
 
@@ -147,8 +142,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise ConfigError(
                 "aggregator.listen",
                 f"{self.listen} can be reached from other machines, and there is no token",
-                "Make one with `kilowatch token add NAME`, set aggregator.token_file, or listen on "
-                "127.0.0.1.",
+                "Make one with `kilowatch token add NAME`, set aggregator.token_file, or listen on 127.0.0.1.",
             )
         return register
 

@@ -35,11 +35,7 @@ WANTED = web.AppKey("dcgm_counters", CounterList)
 
 
 def families(
-    view: AggregatorView,
-    node: Node,
-    host_label: str,
-    jobs: NodeJobs | None = None,
-    wanted: CounterList = dcgm.DEFAULT,
+    view: AggregatorView, node: Node, host_label: str, jobs: NodeJobs | None = None, wanted: CounterList = dcgm.DEFAULT
 ) -> Iterator[Family]:
     """Return a node's readings as the exporter would show them; nothing while it is not online. `jobs`: who has its
     GPUs, where readings are to say so."""
@@ -55,12 +51,7 @@ def families(
         return found
 
     return dcgm.families(
-        node.inventory,
-        column,
-        jobs=jobs,
-        xids=_last_xids(view.recent_events()),
-        wanted=wanted,
-        host_label=host_label,
+        node.inventory, column, jobs=jobs, xids=_last_xids(view.recent_events()), wanted=wanted, host_label=host_label
     )
 
 

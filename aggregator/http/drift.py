@@ -17,9 +17,7 @@ async def drift(request: web.Request) -> web.Response:
     view = request.app[VIEW]
     labels = labels_of(view.fleet, view.electrical.site.layout)
     reply = await view.drift.compare(view.fleet, labels, view.now(), view.wall())
-    return await send_json(
-        request, reply, values=5 * sum(len(group.deviations) for group in reply.groups)
-    )
+    return await send_json(request, reply, values=5 * sum(len(group.deviations) for group in reply.groups))
 
 
 async def between(request: web.Request) -> web.Response:

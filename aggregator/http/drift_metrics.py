@@ -20,7 +20,7 @@ def drift_families(reply: DriftReply | None, cluster: str) -> list[Family]:
         for one in group.deviations:
             counts[one.node] += 1
             nodes["declared" if one.declared else "majority"].add(one.node)
-    differing = [] if reply is None else [(labels({**its, "by": by}), float(len(found))) for by, found in nodes.items()]  # fmt: skip
+    differing = [] if reply is None else [(labels({**its, "by": by}), float(len(found))) for by, found in nodes.items()]
     return [
         Family(
             f"{PREFIX}cluster_nodes_differing",
@@ -34,4 +34,4 @@ def drift_families(reply: DriftReply | None, cluster: str) -> list[Family]:
             GAUGE,
             [(labels({**its, "node": node}), float(count)) for node, count in sorted(counts.items())[:MOST_SERIES]],
         ),
-    ]  # fmt: skip
+    ]

@@ -34,9 +34,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Middleware(Protocol):
     """A middleware: called between a request and its handler."""
 
-    def __call__(
-        self, request: web.Request, handler: Handler
-    ) -> Awaitable[web.StreamResponse]:  # fmt: skip
+    def __call__(self, request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
         """Answer, or call the handler."""
 
 
@@ -44,12 +42,7 @@ class RequestError(Exception):
     """A request can't be answered; carries the status and the fault."""
 
     def __init__(
-        self,
-        status: int,
-        where: str,
-        what: str,
-        cure: str = "",
-        headers: Mapping[str, str] | None = None,
+        self, status: int, where: str, what: str, cure: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(f"{where}: {what}. {cure}".rstrip())
         self.status = status
@@ -62,14 +55,10 @@ def bad(where: str, what: str, cure: str = "") -> RequestError:
     return RequestError(400, where, what, cure)
 
 
-def unknown(
-    where: str, word: str, known: Iterable[str], status: int = 404, few: int = FEW
-) -> RequestError:
+def unknown(where: str, word: str, known: Iterable[str], status: int = 404, few: int = FEW) -> RequestError:
     """Return a 404 for a name that is not known, or a 400 for a parameter's value. `few`: names of which all are listed."""
     names = list(dict.fromkeys(map(str, known)))
-    if (
-        len(names) > MOST_COMPARED
-    ):  # 50 us each: a fleet of UUIDs would hold up the loop for seconds
+    if len(names) > MOST_COMPARED:  # 50 us each: a fleet of UUIDs would hold up the loop for seconds
         names = [name for name in names if _alike(name, word)][:MOST_COMPARED]
     cure = did_you_mean(word[:128], names)
     if not cure and len(names) <= few:
@@ -114,26 +103,20 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         fault = ErrorDetail("method", f"{request.method} is not possible here", f"Use {allowed}.")
         return reply(405, fault, {"Allow": allowed})
     except web.HTTPNotFound:
-        return reply(
-            404, ErrorDetail("path", f"there is nothing at {request.path}", _near(request))
-        )
+        return reply(404, ErrorDetail("path", f"there is nothing at {request.path}", _near(request)))
     except web.HTTPException as error:
         return reply(error.status, ErrorDetail("request", error.reason))
     except StoreError as error:
         cure = error.cure or "Try again; /healthz has the state of the store."
         return reply(503, ErrorDetail("store", error.problem, cure))
     except TimeoutError:
-        return reply(
-            503, ErrorDetail("store", "it did not answer in time", "Request less, or try again.")
-        )
+        return reply(503, ErrorDetail("store", "it did not answer in time", "Request less, or try again."))
     except asyncio.CancelledError:
         raise
     except Exception as error:
         log.exception("request failed path=%s", request.path)
         request.app[PAGES_ASIDE].fail(_part(request), error, asyncio.get_running_loop().time())
-        return reply(
-            500, ErrorDetail("server", "the request failed", "The aggregator's log has the cause.")
-        )
+        return reply(500, ErrorDetail("server", "the request failed", "The aggregator's log has the cause."))
     if len(request.app[PAGES_ASIDE]):
         request.app[PAGES_ASIDE].works(_part(request))
     return response

@@ -23,15 +23,7 @@ from telemetry.catalogue import BY_NAME
 from telemetry.fleet import Fleet, Matrix, Node
 from telemetry.metric import Table, Unit
 from telemetry.text.decimals import Wide, plain
-from telemetry.wire.exposition import (
-    PREFIX,
-    Family,
-    fragments,
-    header,
-    help_of,
-    info_families,
-    up_families,
-)
+from telemetry.wire.exposition import PREFIX, Family, fragments, header, help_of, info_families, up_families
 from telemetry.wire.exposition import render as render_families
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import SCHEMA, Block
@@ -77,13 +69,7 @@ class ExpositionPages:
         self._kept: dict[tuple[str, bool], _NodeTexts] = {}
 
     def snapshot(
-        self,
-        fleet: Fleet,
-        nodes: list[Node],
-        now: float,
-        scope: bool = True,
-        *,
-        devices: bool = True,
+        self, fleet: Fleet, nodes: list[Node], now: float, scope: bool = True, *, devices: bool = True
     ) -> ExpositionSnapshot:
         """Copy what the page of these nodes shows at `now`. `scope`: with labels cluster, node.
         `devices`: with readings; else only whether the nodes are up.
@@ -93,9 +79,7 @@ class ExpositionPages:
         up = [status_of(node, now) is NodeStatus.ONLINE for node in nodes]
         families = _merged(
             [
-                up_families(
-                    node.inventory, here, node.sampled_at / 1e9 if node.sampled_at else None, scope
-                )
+                up_families(node.inventory, here, node.sampled_at / 1e9 if node.sampled_at else None, scope)
                 for node, here in zip(nodes, up, strict=True)
             ]
         )
@@ -113,10 +97,7 @@ class ExpositionPages:
                 self._kept = {k: v for k, v in self._kept.items() if k[0] in fleet.nodes}
             kept = self._kept[key] = _NodeTexts(
                 inventory,
-                {
-                    table: [f"{text} " for text in fragments(inventory, table, scope)]
-                    for table in Table
-                },
+                {table: [f"{text} " for text in fragments(inventory, table, scope)] for table in Table},
                 info_families(inventory, scope),
             )
         return kept
@@ -153,15 +134,13 @@ def _rows(matrix: Matrix, nodes: list[Node], kept: list[_NodeTexts], now: float)
         chosen: slice | npt.NDArray[np.intp] = nodes[0].rows[table]
     else:
         chosen = np.concatenate(
-            [np.arange(node.rows[table].start, node.rows[table].stop) for node in nodes]
-            or [np.empty(0, np.intp)]
+            [np.arange(node.rows[table].start, node.rows[table].stop) for node in nodes] or [np.empty(0, np.intp)]
         )
     gauges, counters = matrix.gauges[chosen].copy(), matrix.counters[chosen].copy()
     stale = now - matrix.seen[chosen] > matrix.max_age[chosen]
     gauges[stale] = np.nan
     counters[stale] = np.nan
-    return DeviceLabels(matrix.block, [text for each in kept for text in each.fragments[table]],
-                gauges, counters)  # fmt: skip
+    return DeviceLabels(matrix.block, [text for each in kept for text in each.fragments[table]], gauges, counters)
 
 
 def _merged(pages: list[list[Family]]) -> list[Family]:
@@ -177,14 +156,8 @@ def _one(same: Sequence[Family]) -> Family:
     return Family(first.name, first.help, first.kind, samples)
 
 
-_HEADERS = {
-    name: header(PREFIX + name, help_of(metric), metric.kind.value)
-    for name, metric in BY_NAME.items()
-}
-_IN_FULL = [
-    np.array([BY_NAME[name].unit is Unit.BYTES for name in block.gauges], bool)
-    for block in SCHEMA.blocks
-]
+_HEADERS = {name: header(PREFIX + name, help_of(metric), metric.kind.value) for name, metric in BY_NAME.items()}
+_IN_FULL = [np.array([BY_NAME[name].unit is Unit.BYTES for name in block.gauges], bool) for block in SCHEMA.blocks]
 """Gauges that are whole numbers by nature: 85899345920 bytes, and not 85899350000."""
 
 

@@ -61,9 +61,15 @@ async def fleet(request: web.Request) -> web.Response:
 
 def _metric(metric: Metric) -> MetricReply:
     return MetricReply(
-        metric.name, metric.unit, metric.kind, metric.table, metric.lane, metric.help, metric.span,
+        metric.name,
+        metric.unit,
+        metric.kind,
+        metric.table,
+        metric.lane,
+        metric.help,
+        metric.span,
         {str(number): word for number, word in metric.states},
-    )  # fmt: skip
+    )
 
 
 _CATALOGUE = CatalogueReply([_metric(metric) for metric in CATALOGUE])

@@ -105,14 +105,10 @@ def unready(stats: Stats, impairments: Impairments, nodes: NodeCounts) -> list[s
     if not stats.store_ok:
         found.append("The store fails.")
     found += [
-        f"{one.rule}: {one.reason}"
-        for one in impairments.current()
-        if one.whole and one.rule not in _FOUND_ANYWAY
+        f"{one.rule}: {one.reason}" for one in impairments.current() if one.whole and one.rule not in _FOUND_ANYWAY
     ]
     if nodes.expected and nodes.expected == len(nodes.stale):
-        found.append(
-            f"No frame of {nodes.expected} expected node(s) is younger than three intervals."
-        )
+        found.append(f"No frame of {nodes.expected} expected node(s) is younger than three intervals.")
     return found
 
 
@@ -129,8 +125,7 @@ def health_of(view: AggregatorView, liveness: Liveness, path: str) -> tuple[int,
     if path == "/readyz":
         reasons += unready(view.stats, view.impairments, nodes)
     impairments = [
-        ImpairmentRow(one.rule, one.part, one.reason, one.since_ns, one.whole)
-        for one in view.impairments.current()
+        ImpairmentRow(one.rule, one.part, one.reason, one.since_ns, one.whole) for one in view.impairments.current()
     ]
     body = HealthReply(
         ok=not reasons,
@@ -143,13 +138,7 @@ def health_of(view: AggregatorView, liveness: Liveness, path: str) -> tuple[int,
         bus_connected=view.stats.bus_connected,
         store_ok=view.stats.store_ok,
         warnings=_warnings(view),
-        status=(
-            HealthStatus.FAILING
-            if reasons
-            else HealthStatus.IMPAIRED
-            if impairments
-            else HealthStatus.OK
-        ),
+        status=(HealthStatus.FAILING if reasons else HealthStatus.IMPAIRED if impairments else HealthStatus.OK),
         impairments=impairments,
         progress={part: round(age, 3) for part, age in view.marks.ages().items()},
         version=release(),
@@ -161,15 +150,15 @@ def _warnings(view: AggregatorView) -> list[str]:
     """Return warnings without any text of the configuration: this path needs no token."""
     found: list[str] = []
     if view.electrical.configuration.error is not None:
-        found.append(
-            "The newest configuration of circuits is refused; /api/v1/power has the reason."
-        )
+        found.append("The newest configuration of circuits is refused; /api/v1/power has the reason.")
     if view.impairments.full:
         found.append(f"More nodes may be impaired than the {MOST_PARTS} that are listed.")
     store = view.store.status()
     if store.lost_files:
-        found.append(f"{store.lost_files} file(s) of the store were removed or damaged by another program; "
-                     "`kilowatch verify` names them.")  # fmt: skip
+        found.append(
+            f"{store.lost_files} file(s) of the store were removed or damaged by another program; "
+            "`kilowatch verify` names them."
+        )
     if store.warning:
         found.append(store.warning)
     return found

@@ -43,9 +43,7 @@ SEND_SECONDS = 10.0
 SWITCH_SECONDS = 0.001
 """For which a busy thread keeps the interpreter while this one waits for it, which an answer does about five
 times. Python's own five milliseconds made some answers take over 100 ms under twice the load that is carried."""
-PLAIN_HEADERS = frozenset(
-    (b"host", b"user-agent", b"accept", b"accept-encoding", b"connection", b"cache-control")
-)
+PLAIN_HEADERS = frozenset((b"host", b"user-agent", b"accept", b"accept-encoding", b"connection", b"cache-control"))
 """Headers that change nothing about an answer of health; a request with any other goes to the loop."""
 
 _LINES = re.compile(rb"[\x20-\x7e]+(?:\r\n[\x20-\x7e]+)*")

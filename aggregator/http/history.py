@@ -66,13 +66,7 @@ def stored_past(view: AggregatorView) -> StoredPast:
 
 
 async def series_of(
-    stored: StoredPast,
-    table: Table,
-    name: str,
-    metric: Metric,
-    start: int,
-    end: int,
-    step: str | None = None,
+    stored: StoredPast, table: Table, name: str, metric: Metric, start: int, end: int, step: str | None = None
 ) -> HistorySeries:
     """Return a metric of a device over time; without a step in a readable number of points. Raises a 400
     for a step that is none."""
@@ -88,9 +82,7 @@ async def _series(
     """Return the history of a device; that of a node with what it measured under its former names."""
     parts = [
         await stored.store.history(each, metric, begins, ends, step)
-        for each, begins, ends in (
-            stored.names(name, start, end) if table is Table.NODE else [(name, start, end)]
-        )
+        for each, begins, ends in (stored.names(name, start, end) if table is Table.NODE else [(name, start, end)])
     ]
     return joined(name, parts)
 
@@ -114,18 +106,21 @@ def joined(device: str, parts: Sequence[HistorySeries]) -> HistorySeries:
     if len(parts) == 1:
         return parts[0]
     points = {
-        at: (part.mean[place], part.low[place], part.high[place])
-        for part in parts
-        for place, at in enumerate(part.at)
+        at: (part.mean[place], part.low[place], part.high[place]) for part in parts for place, at in enumerate(part.at)
     }
     order = sorted(points)
     mean, low, high = ([points[at][column] for at in order] for column in range(3))
     return msgspec.structs.replace(
-        parts[-1], device=device, at=order, mean=mean, low=low, high=high,
+        parts[-1],
+        device=device,
+        at=order,
+        mean=mean,
+        low=low,
+        high=high,
         incomplete=[each for part in parts for each in part.incomplete],
         provisional=[each for part in parts for each in part.provisional],
         missing=sorted({each for part in parts for each in part.missing}),
-    )  # fmt: skip
+    )
 
 
 def _device(asked: dict[str, str]) -> tuple[Table, str]:
@@ -149,8 +144,11 @@ def step_of(text: str | None, length: float, shortest: float) -> float:
     points = length / (step or shortest)
     if points > MOST_POINTS:
         enough = int(np.ceil(length / MOST_POINTS))
-        raise bad("step", f"{points:,.0f} points are more than {MOST_POINTS:,}",
-                  f"Use step={enough}s or more, or a shorter time.")  # fmt: skip
+        raise bad(
+            "step",
+            f"{points:,.0f} points are more than {MOST_POINTS:,}",
+            f"Use step={enough}s or more, or a shorter time.",
+        )
     return step
 
 
@@ -176,10 +174,21 @@ def _interval(fleet: Fleet, name: str, metric: Metric) -> float:
 def _reply(found: HistorySeries, metric: Metric, start: int, end: int) -> HistoryReply:
     narrow = metric.kind is Kind.GAUGE
     return HistoryReply(
-        found.device, found.metric, metric.unit, metric.kind, found.step, start, end, found.at,
-        _short(found.mean, narrow), _short(found.low, narrow), _short(found.high, narrow),
-        found.incomplete, found.provisional, found.missing,
-    )  # fmt: skip
+        found.device,
+        found.metric,
+        metric.unit,
+        metric.kind,
+        found.step,
+        start,
+        end,
+        found.at,
+        _short(found.mean, narrow),
+        _short(found.low, narrow),
+        _short(found.high, narrow),
+        found.incomplete,
+        found.provisional,
+        found.missing,
+    )
 
 
 def _short(values: list[float | None], narrow: bool) -> list[float | None]:
@@ -210,8 +219,6 @@ async def events(request: web.Request) -> web.Response:
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-24h")
     limit = whole_number(asked, "limit", USUAL_EVENTS, MOST_EVENTS)
     async with asyncio.timeout(STORE_SECONDS):
-        found = await events_of(
-            stored_past(view), start, end, asked.get("node"), asked.get("kind"), limit
-        )
+        found = await events_of(stored_past(view), start, end, asked.get("node"), asked.get("kind"), limit)
     body = EventsReply(start, end, limit, len(found) == limit, found, list(view.missing))
     return await send_json(request, body, values=10 * len(found))

@@ -63,9 +63,7 @@ def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[F
     ]  # fmt: skip
 
 
-def _only(
-    held: list[Allocation], pairs: dict[str, str | None], facts: dict[JobKey, Job]
-) -> Iterator[Sample]:
+def _only(held: list[Allocation], pairs: dict[str, str | None], facts: dict[JobKey, Job]) -> Iterator[Sample]:
     """Yield the sample of the job that holds something alone."""
     if len(held) == 1:
         key = held[0].job
@@ -77,9 +75,7 @@ def _only(
         yield labels({**pairs, **more}), 1.0
 
 
-def _process_samples(
-    node: Node, message: NodeJobs, words: PersonWords, scope: bool
-) -> Iterator[Sample]:
+def _process_samples(node: Node, message: NodeJobs, words: PersonWords, scope: bool) -> Iterator[Sample]:
     """Yield the memory of each process in the list of a node, where the driver says it: as many as the list's
     `MAX_MESSAGE_BYTES` hold. What a node hashed itself is not hashed again."""
     gpus = {gpu.uuid: gpu for gpu in node.inventory.gpus}

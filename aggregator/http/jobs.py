@@ -60,9 +60,12 @@ async def node_jobs(request: web.Request) -> web.Response:
         raise unknown("node", name, view.fleet.nodes)
     inventory = home.inventory
     reply = NodeJobsReply(
-        at=view.wall(), driver_state=inventory.driver_state, driver_message=inventory.driver_message,
-        gpus=list(inventory.gpus), found=view.jobs.lists.get(name),
-    )  # fmt: skip
+        at=view.wall(),
+        driver_state=inventory.driver_state,
+        driver_message=inventory.driver_message,
+        gpus=list(inventory.gpus),
+        found=view.jobs.lists.get(name),
+    )
     return await send_json(request, reply)
 
 
@@ -77,18 +80,21 @@ async def jobs_reply(request: web.Request, asked: Mapping[str, str], limit: int)
         _check_personal(request)
     since, until = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_FROM)
     wanted = JobQuery(
-        id=without_server(asked.get("job", "")), user=own or asked.get("user", ""), account=asked.get("account", ""),
-        node=asked.get("node", ""), since=since, until=until, limit=MOST + 1,
+        id=without_server(asked.get("job", "")),
+        user=own or asked.get("user", ""),
+        account=asked.get("account", ""),
+        node=asked.get("node", ""),
+        since=since,
+        until=until,
+        limit=MOST + 1,
         running=state == "running" if state else None,
-    )  # fmt: skip
+    )
     found, missing = await view.find_jobs(wanted)
     present, listed = PresentJobs(view, own), found[:limit]
     names = [f"{row.scheduler} {row.id}" for row in listed]
     shown = parts_of(view, "list").each("job", names, lambda place: present.row(listed[place]))
     sources = [] if own else view.jobs.sources()  # their words may name jobs of others
-    return JobsReply(
-        view.wall(), shown, len(found) > limit, own, sources, list(missing)
-    )  # fmt: skip
+    return JobsReply(view.wall(), shown, len(found) > limit, own, sources, list(missing))
 
 
 async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
@@ -101,9 +107,7 @@ async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
         raise bad("restart", f"{restart!r} is not a number", "Leave it out for the newest run.")
     rows = [
         row
-        for row in (
-            await view.find_jobs(JobQuery(id=without_server(name), user=own, limit=MOST))
-        ).rows
+        for row in (await view.find_jobs(JobQuery(id=without_server(name), user=own, limit=MOST))).rows
         if asked.get("scheduler", row.scheduler) == row.scheduler
         and (not asked.get("node") or asked["node"] in row.nodes)
         and (not restart or int(restart) == row.restart)

@@ -94,19 +94,14 @@ class BoundedSite(web.BaseSite):
         await super().start()
         loop = asyncio.get_running_loop()
         self._server = server = await loop.create_server(
-            lambda: HttpArrival(self), self._config.host, self._config.port,
-            start_serving=self.certificate is not None,
-        )  # fmt: skip
+            lambda: HttpArrival(self), self._config.host, self._config.port, start_serving=self.certificate is not None
+        )
         if self.certificate is None:
             listening = [each.dup() for each in server.sockets]
             for each in listening:
                 each.listen(BACKLOG)
             self.health = HealthThread(
-                listening,
-                self._answer_health,
-                self._called,
-                lambda: self._from_thread(loop),
-                self._config.idle_seconds,
+                listening, self._answer_health, self._called, lambda: self._from_thread(loop), self._config.idle_seconds
             )
 
     async def stop(self) -> None:
@@ -129,9 +124,7 @@ class BoundedSite(web.BaseSite):
 
     async def _arrive(self, sock: socket.socket) -> None:
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: HttpArrival(self), sock
-            )
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: HttpArrival(self), sock)
         except OSError:  # the peer is gone
             sock.close()
 
@@ -139,18 +132,13 @@ class BoundedSite(web.BaseSite):
     def connections(self) -> Counter[str]:
         """Connections of the loop by the address of the peer, those in a handshake too. Those that the thread
         still keeps have a bound of their own."""
-        return Counter(
-            [each.guest for each in self.handshakes]
-            + [guest_of(each) for each in self._transports()]
-        )
+        return Counter([each.guest for each in self.handshakes] + [guest_of(each) for each in self._transports()])
 
     def full(self, guest: str) -> str:
         """Return why there can't be one more from an address, or ``."""
         held, config = self.connections, self._config
         self.stats.open = held.total()
-        near = is_loopback(
-            guest.partition(" ")[0]
-        )  # other machines can't keep out this one's own programs
+        near = is_loopback(guest.partition(" ")[0])  # other machines can't keep out this one's own programs
         if held.total() >= config.max_connections and not near:
             return f"{held.total()} connections are open, and no more are possible"
         if held[guest] >= config.max_connections_each:
@@ -237,21 +225,15 @@ class HttpArrival(asyncio.Protocol):
         else:
             transport.pause_reading()
             self._site.handshakes.add(self)
-            self._task = asyncio.create_task(
-                self._encrypt(transport, handler, self._site.certificate)
-            )
+            self._task = asyncio.create_task(self._encrypt(transport, handler, self._site.certificate))
 
     async def _encrypt(
-        self,
-        transport: asyncio.Transport,
-        handler: web.RequestHandler,
-        certificate: ServerCertificate,
+        self, transport: asyncio.Transport, handler: web.RequestHandler, certificate: ServerCertificate
     ) -> None:
         try:
             secure = await asyncio.get_running_loop().start_tls(
-                transport, handler, certificate.context, server_side=True,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            )  # fmt: skip
+                transport, handler, certificate.context, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
             if secure is not None:
                 handler.connection_made(secure)
         except (OSError, ssl.SSLError):  # strangers speak what they like: no line in the log

@@ -79,19 +79,13 @@ _COUNTERS = {
         "sessions_expired",
         "Sessions of collectors removed from memory: complete, superseded, in no ring.",
     ),
-    "newcomers_expired": (
-        "newcomers_expired",
-        "Names dropped because no inventory or no frame followed.",
-    ),
+    "newcomers_expired": ("newcomers_expired", "Names dropped because no inventory or no frame followed."),
     "bytes_received": ("received_bytes", "Bytes received from the bus."),
     "frames_received": ("frames_received", "Frames received."),
     "frames_stored": ("frames_stored", "Frames stored."),
     "frames_backfilled": ("frames_backfilled", "Frames stored that came on request."),
     "frames_duplicate": ("frames_duplicate", "Frames that came again and were not stored again."),
-    "frames_lost": (
-        "frames_lost",
-        "Frames recorded as lost: neither the aggregator nor a ring has them.",
-    ),
+    "frames_lost": ("frames_lost", "Frames recorded as lost: neither the aggregator nor a ring has them."),
     "frames_lost_claimed": (
         "frames_lost_claimed",
         "Frames recorded as lost of nodes of which none came, or fewer than were lost and than an hour has: by their word alone.",
@@ -102,20 +96,11 @@ _COUNTERS = {
     "bus_connects": ("bus_connects", "Connections made to the broker."),
     "store_errors": ("store_errors", "Batches that the store refused at first."),
     "remote_samples": ("remote_write_samples", "Samples that a receiver of remote write accepted."),
-    "remote_errors": (
-        "remote_write_errors",
-        "Requests of remote write that failed and are repeated.",
-    ),
-    "remote_dropped": (
-        "remote_write_dropped",
-        "Samples of remote write that were refused or waited too long.",
-    ),
+    "remote_errors": ("remote_write_errors", "Requests of remote write that failed and are repeated."),
+    "remote_dropped": ("remote_write_dropped", "Samples of remote write that were refused or waited too long."),
     "otlp_sent": ("otlp_sent", "Points and log records that a receiver of OTLP accepted."),
     "otlp_errors": ("otlp_errors", "Requests of OTLP that failed and are repeated."),
-    "otlp_dropped": (
-        "otlp_dropped",
-        "Points and log records of OTLP that were refused or waited too long.",
-    ),
+    "otlp_dropped": ("otlp_dropped", "Points and log records of OTLP that were refused or waited too long."),
 }
 
 
@@ -130,9 +115,7 @@ def cluster_families(summary: FleetSummary, cluster: str, alerts: Iterable[Alert
     here = labels(its)
 
     def one(name: str, text: str, value: float | None) -> Family:
-        return _family(
-            f"cluster_{name}", text, GAUGE, [] if value is None else [(here, float(value))]
-        )
+        return _family(f"cluster_{name}", text, GAUGE, [] if value is None else [(here, float(value))])
 
     def by_model(model: str, **more: str) -> str:
         return labels({**its, "model": model, **more})
@@ -170,11 +153,7 @@ def cluster_families(summary: FleetSummary, cluster: str, alerts: Iterable[Alert
 
 
 def _alerts(alerts: Iterable[Alert], its: Mapping[str, str]) -> list[Sample]:
-    counts = {
-        (state, severity): 0
-        for state in ("pending", "firing")
-        for severity in ("page", "ticket", "info")
-    }
+    counts = {(state, severity): 0 for state in ("pending", "firing") for severity in ("page", "ticket", "info")}
     for alert in alerts:
         key = (alert.state.value, alert.severity.value)
         if key in counts:
@@ -222,21 +201,28 @@ def self_families(stats: Stats, sizes: Mapping[str, int], uptime: float) -> list
     for name, text in _TIMINGS.items():
         timing: Timing = getattr(stats, name)
         families += [
-            _family(f"aggregator_{name}_seconds", text, SUMMARY,
-                    [("_count", float(timing.count)), ("_sum", timing.total)]),
-            _family(f"aggregator_{name}_last_seconds", f"{text} The last one.", GAUGE,
-                    [("", timing.last)]),
-            _family(f"aggregator_{name}_highest_seconds", f"{text} The highest since the start.",
-                    GAUGE, [("", timing.highest)]),
-        ]  # fmt: skip
+            _family(
+                f"aggregator_{name}_seconds", text, SUMMARY, [("_count", float(timing.count)), ("_sum", timing.total)]
+            ),
+            _family(f"aggregator_{name}_last_seconds", f"{text} The last one.", GAUGE, [("", timing.last)]),
+            _family(
+                f"aggregator_{name}_highest_seconds",
+                f"{text} The highest since the start.",
+                GAUGE,
+                [("", timing.highest)],
+            ),
+        ]
     for name, text in _LAGS.items():
         spread: LagHistogram = getattr(stats, "evaluated" if name == "judged" else name)
+        families.append(_family(f"aggregator_{name}_lag_seconds", text, HISTOGRAM, _buckets(spread)))
         families.append(
-            _family(f"aggregator_{name}_lag_seconds", text, HISTOGRAM, _buckets(spread))
+            _family(
+                f"aggregator_{name}_lag_highest_seconds",
+                f"{text} The highest since the start.",
+                GAUGE,
+                [("", spread.highest)],
+            )
         )
-        families.append(_family(f"aggregator_{name}_lag_highest_seconds",
-                                f"{text} The highest since the start.", GAUGE,
-                                [("", spread.highest)]))  # fmt: skip
     return families
 
 
@@ -252,11 +238,14 @@ def _buckets(spread: LagHistogram) -> Iterable[Sample]:
 def stream_families(hub: Hub) -> list[Family]:
     """Return the metrics of the stream's viewers."""
     return [
-        _family("aggregator_stream_viewers", "Viewers of the stream.", GAUGE,
-                [("", float(hub.viewers))]),
-        _family("aggregator_stream_viewers_dropped_total",
-                "Viewers cut off because they did not read.", COUNTER, [("", float(hub.dropped))]),
-    ]  # fmt: skip
+        _family("aggregator_stream_viewers", "Viewers of the stream.", GAUGE, [("", float(hub.viewers))]),
+        _family(
+            "aggregator_stream_viewers_dropped_total",
+            "Viewers cut off because they did not read.",
+            COUNTER,
+            [("", float(hub.dropped))],
+        ),
+    ]
 
 
 def _by(label: str, counts: Mapping[str, int]) -> list[Sample]:
@@ -276,9 +265,7 @@ Makers = Mapping[str, Callable[[], Sequence[Family]]]
 """Makers of the families of each part of a metrics page, by its name."""
 
 
-def own_makers(
-    view: AggregatorView, summarizer: Summarizer, sizes: Mapping[str, int], parts: Parts
-) -> Makers:
+def own_makers(view: AggregatorView, summarizer: Summarizer, sizes: Mapping[str, int], parts: Parts) -> Makers:
     """Return the parts about the cluster and the aggregator, of page and push."""
     return {
         "cluster": lambda: cluster_families(summarizer.summary(view.fleet, view.now()), view.cluster, view.alerts()),
@@ -286,7 +273,7 @@ def own_makers(
         "load": lambda: load_families(view.shedding),
         "alerts": lambda: alert_families(view),
         "circuits": lambda: site_families(view, parts),
-    }  # fmt: skip
+    }
 
 
 def families_of(makers: Makers, parts: Parts) -> list[Family]:
@@ -337,8 +324,12 @@ async def all_nodes_page(request: web.Request) -> web.Response:
     sizes = (len(matrix.block.names) * fleet.size(matrix.block.table) for matrix in fleet.matrices)
     series = sum(sizes)
     if series > MOST_SERIES:
-        raise RequestError(413, "path", f"{series} series are too many for one page",
-                           "Scrape node by node: /sd/prometheus lists the targets.")  # fmt: skip
+        raise RequestError(
+            413,
+            "path",
+            f"{series} series are too many for one page",
+            "Scrape node by node: /sd/prometheus lists the targets.",
+        )
     turn = request.app[PAGE_TURN]
     await wait_for_turn(turn)
     try:

@@ -41,9 +41,7 @@ async def forget(request: web.Request) -> web.Response:
         raise RequestError(409, "node", *_parts(error)) from error
     except BusError as error:
         raise RequestError(503, "bus", *_parts(error)) from error
-    log.info(
-        "node=%s forgotten by %s: %s", name, signed(request, asked.who), asked.why[:200] or "-"
-    )
+    log.info("node=%s forgotten by %s: %s", name, signed(request, asked.who), asked.why[:200] or "-")
     return await send_json(request, ForgetReply(view.wall(), name, known))
 
 
@@ -119,9 +117,7 @@ async def record_recovery(request: web.Request) -> web.Response:
         raise bad("body.step", "it is no step", "Write drain, stop, reset, check, uncordon ...")
     known = {gpu.uuid for gpu in node.inventory.gpus}
     if asked.gpu is not None and asked.gpu not in known:
-        raise bad(
-            "body.gpu", f"{name} has no GPU {asked.gpu[:64]!r}", "Write a UUID, or leave it out."
-        )
+        raise bad("body.gpu", f"{name} has no GPU {asked.gpu[:64]!r}", "Write a UUID, or leave it out.")
     for field in ("started", "ended", "exit_code"):
         number = getattr(asked, field)
         if number is not None and not -(1 << 31) <= number < WHOLE_END:
@@ -168,9 +164,13 @@ def _annotate(view: AggregatorView, event: Event) -> None:
         if not theirs or (event.gpu is not None and not theirs & {None, event.gpu}):
             continue
         view.pipeline.note_on(
-            incident.key, "recovery", who=event.data["who"], why=f"{event.data['step']} {event.data['outcome']}",
-            now=view.now(), wall=view.wall(),
-        )  # fmt: skip
+            incident.key,
+            "recovery",
+            who=event.data["who"],
+            why=f"{event.data['step']} {event.data['outcome']}",
+            now=view.now(),
+            wall=view.wall(),
+        )
 
 
 def _parts(error: Exception) -> tuple[str, str]:

@@ -27,11 +27,7 @@ PAGE_TURN = web.AppKey("page turn", asyncio.Lock)
 
 
 async def snapshots_of(
-    view: AggregatorView,
-    pages: ExpositionPages,
-    inputs: RuleInputMetrics,
-    nodes: Sequence[Node],
-    scope: bool,
+    view: AggregatorView, pages: ExpositionPages, inputs: RuleInputMetrics, nodes: Sequence[Node], scope: bool
 ) -> list[ExpositionSnapshot]:
     """Copy what the pages of some nodes show. Nodes that leave the fleet meanwhile are left out; so is one whose
     part raises, which is an impairment, unless it is the only one that was asked for."""
@@ -43,20 +39,14 @@ async def snapshots_of(
     for start in range(0, len(together), NODES_AT_ONCE):
         if start:
             await asyncio.sleep(0)
-        some = [
-            node
-            for node in together[start : start + NODES_AT_ONCE]
-            if known.get(node.inventory.node) is node
-        ]
+        some = [node for node in together[start : start + NODES_AT_ONCE] if known.get(node.inventory.node) is node]
         try:
             found.append(_snapshot(view, pages, inputs, some, scope))
         except Exception:  # noqa: BLE001 - one of them; which, is seen node by node
             alone += some
     for node in alone:
         part = part_of(node)
-        if known.get(node.inventory.node) is not node or (
-            len(nodes) > 1 and not aside.due(part, now)
-        ):
+        if known.get(node.inventory.node) is not node or (len(nodes) > 1 and not aside.due(part, now)):
             continue
         try:
             found.append(_snapshot(view, pages, inputs, [node], scope))
@@ -76,11 +66,7 @@ def part_of(node: Node) -> str:
 
 
 def _snapshot(
-    view: AggregatorView,
-    pages: ExpositionPages,
-    inputs: RuleInputMetrics,
-    nodes: list[Node],
-    scope: bool,
+    view: AggregatorView, pages: ExpositionPages, inputs: RuleInputMetrics, nodes: list[Node], scope: bool
 ) -> ExpositionSnapshot:
     """Copy what the pages of some nodes show, all or nothing."""
     devices = not view.shedding.sheds("device_metrics")
@@ -100,7 +86,9 @@ async def wait_for_turn(lock: asyncio.Lock) -> None:
             await lock.acquire()
     except TimeoutError as error:
         raise RequestError(
-            503, "path", "another page of all nodes is being made",
+            503,
+            "path",
+            "another page of all nodes is being made",
             "Scrape node by node: /sd/prometheus lists the targets.",
             headers={hdrs.RETRY_AFTER: str(RETRY_AFTER)},
-        ) from error  # fmt: skip
+        ) from error

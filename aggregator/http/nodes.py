@@ -114,9 +114,7 @@ def device(fleet: Fleet, table: Table, row: int, now: float) -> DeviceReadings:
 def _now(fleet: Fleet, node: Node, table: Table, now: float) -> dict[str, DeviceReadings]:
     """Return the readings of all devices of a node in a table, by key."""
     keys = KINDS[table].keys(node.inventory)
-    return {
-        key: device(fleet, table, row, now) for row, key in enumerate(keys, node.rows[table].start)
-    }
+    return {key: device(fleet, table, row, now) for row, key in enumerate(keys, node.rows[table].start)}
 
 
 async def nodes(request: web.Request) -> web.Response:
@@ -125,12 +123,8 @@ async def nodes(request: web.Request) -> web.Response:
     view = request.app[VIEW]
     now = view.now()
     names = sorted(view.fleet.nodes)
-    found = parts_of(view, "api").each(
-        "node", names, lambda place: describe(view.fleet.nodes[names[place]], now)
-    )
-    return await send_json(
-        request, NodesReply(view.wall(), found, list(view.missing)), values=20 * len(found)
-    )
+    found = parts_of(view, "api").each("node", names, lambda place: describe(view.fleet.nodes[names[place]], now))
+    return await send_json(request, NodesReply(view.wall(), found, list(view.missing)), values=20 * len(found))
 
 
 async def node(request: web.Request) -> web.Response:
@@ -168,15 +162,10 @@ async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePage
         host=inventory.host,
         cuda_version=inventory.cuda_version,
         pools=list(inventory.pools),
-        power=_power(
-            view.fleet, found, own, gpus, None if asked.get("at", "now") != "now" else view.now()
-        ),
+        power=_power(view.fleet, found, own, gpus, None if asked.get("at", "now") != "now" else view.now()),
         readings=own.readings,
         gaps=own.gaps,
-        gpus=[
-            GpuReply(gpu, *gpus.get(gpu.uuid, _NOTHING), gpu_holders(listed, gpu.uuid))
-            for gpu in inventory.gpus
-        ],
+        gpus=[GpuReply(gpu, *gpus.get(gpu.uuid, _NOTHING), gpu_holders(listed, gpu.uuid)) for gpu in inventory.gpus],
         ports=[PortReply(port, *ports.get(port.id, _NOTHING)) for port in inventory.ports],
         devices=[
             DeviceReply(kind.table, key, its.text, *found_of[kind.table].get(key, _NOTHING))
@@ -188,14 +177,10 @@ async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePage
 
 
 def _power(
-    fleet: Fleet,
-    node: Node,
-    own: DeviceReadings,
-    gpus: Mapping[str, DeviceReadings],
-    now: float | None,
+    fleet: Fleet, node: Node, own: DeviceReadings, gpus: Mapping[str, DeviceReadings], now: float | None
 ) -> WallAndGpus:
     """Return the power at the wall beside that of the GPUs. `now`: None at a past time, of which no age is known."""
-    read = [one.readings["gpu_power_watts"] for one in gpus.values() if "gpu_power_watts" in one.readings]  # fmt: skip
+    read = [one.readings["gpu_power_watts"] for one in gpus.values() if "gpu_power_watts" in one.readings]
     wall, drawn = own.readings.get("node_wall_power_watts"), sum(read) if read else None
 
     def old(block: int, row: int, value: float | None) -> float | None:
@@ -243,9 +228,7 @@ async def gpu_reply(request: web.Request, asked: Mapping[str, str]) -> GpuPageRe
             if link.gpu == uuid
         }
         instances = {
-            each.uuid: device(
-                view.fleet, Table.INSTANCE, home.rows[Table.INSTANCE].start + place, now
-            )
+            each.uuid: device(view.fleet, Table.INSTANCE, home.rows[Table.INSTANCE].start + place, now)
             for place, each in enumerate(home.inventory.instances)
             if each.gpu == uuid
         }
@@ -260,17 +243,9 @@ async def gpu_reply(request: web.Request, asked: Mapping[str, str]) -> GpuPageRe
         gpu=what,
         readings=own.readings,
         gaps=own.gaps,
-        links=[
-            LinkReply(link, *links.get(_key(link), _NOTHING))
-            for link in home.inventory.links
-            if link.gpu == uuid
-        ],
+        links=[LinkReply(link, *links.get(_key(link), _NOTHING)) for link in home.inventory.links if link.gpu == uuid],
         instances=[
-            InstanceReply(
-                each,
-                *instances.get(each.uuid, _NOTHING),
-                gpu_holders(listed, uuid, (each.gpu_instance,)),
-            )
+            InstanceReply(each, *instances.get(each.uuid, _NOTHING), gpu_holders(listed, uuid, (each.gpu_instance,)))
             for each in home.inventory.instances
             if each.gpu == uuid
         ],
@@ -296,9 +271,7 @@ class _RowsThen(NamedTuple):
     """When the newest reading was taken, ns; 0 for none."""
 
 
-async def _rows_then(
-    request: web.Request, node: str, table: Table, asked: Mapping[str, str]
-) -> _RowsThen:
+async def _rows_then(request: web.Request, node: str, table: Table, asked: Mapping[str, str]) -> _RowsThen:
     choice = by_columns.choose("columns", table.value, [by_columns.ALL], [node])
     at, was = await past.then(request, choice, asked)
     (readings,) = was.frames

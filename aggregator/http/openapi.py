@@ -17,15 +17,7 @@ from aggregator.access.tokens import AccessScope
 from aggregator.http.errors import Handler
 from api import alerts, columns, device, errors, fleet, power, report, stats, stream
 from api.errors import ErrorReply
-from api.stream import (
-    StreamAlerts,
-    StreamData,
-    StreamError,
-    StreamEvents,
-    StreamPacked,
-    StreamRequest,
-    StreamRows,
-)
+from api.stream import StreamAlerts, StreamData, StreamError, StreamEvents, StreamPacked, StreamRequest, StreamRows
 from telemetry import devices
 from telemetry.runtime.release import release
 from telemetry.text.field_texts import field_texts
@@ -43,9 +35,7 @@ def _structs() -> dict[str, type[msgspec.Struct]]:
         name: kind
         for module in _MODULES
         for name, kind in vars(module).items()
-        if isinstance(kind, type)
-        and issubclass(kind, msgspec.Struct)
-        and kind.__module__ == module.__name__
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
     }
 
 
@@ -114,9 +104,7 @@ class Operation:
     """Content type of an answer that is no JSON."""
 
 
-_MESSAGES = (
-    StreamRequest, StreamRows, StreamData, StreamPacked, StreamAlerts, StreamEvents, StreamError,
-)  # fmt: skip
+_MESSAGES = (StreamRequest, StreamRows, StreamData, StreamPacked, StreamAlerts, StreamEvents, StreamError)
 _FAULTS = {
     400: "The request is wrong: the error has the place, the problem and the remedy.",
     401: "A token is needed, or it is wrong.",
@@ -137,9 +125,7 @@ _FAULTS = {
 def build(operations: tuple[Operation, ...]) -> Json:
     """Return the document."""
     kinds = [kind for op in operations for kind in (op.reply, op.body) if kind is not None]
-    schemas, components = msgspec.json.schema_components(
-        [*kinds, ErrorReply, *_MESSAGES], ref_template=_REFERENCE
-    )
+    schemas, components = msgspec.json.schema_components([*kinds, ErrorReply, *_MESSAGES], ref_template=_REFERENCE)
     for schema in components.values():
         describe(schema)
     replies = dict(zip(map(str, kinds), schemas, strict=False))
@@ -188,9 +174,7 @@ def _operation(op: Operation, replies: dict[str, Json]) -> Json:
             if op.reply is None
             else {"application/json": {"schema": replies[str(op.reply)]}}
         )
-        answers = {
-            str(status): {"description": op.summary, "content": body} for status in (200, *op.also)
-        }
+        answers = {str(status): {"description": op.summary, "content": body} for status in (200, *op.also)}
     fault = {"application/json": {"schema": {"$ref": _REFERENCE.format(name="ErrorReply")}}}
     needed = set() if op.scope is None else {401, 429}
     for status in sorted({400, 403, 421, *needed, *op.faults}):

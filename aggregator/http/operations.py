@@ -73,12 +73,7 @@ from api.fleet import (
     StatusReply,
 )
 from api.jobs import JobReply, JobsReply, NodeJobsReply
-from api.node_register import (
-    RegisterChange,
-    RegisterReply,
-    RegisterRequest,
-    RenameRequest,
-)
+from api.node_register import RegisterChange, RegisterReply, RegisterRequest, RenameRequest
 from api.ports import PortsReply
 from api.power import (
     CapPlan,
@@ -117,14 +112,9 @@ _FROM = Parameter("from", f"Start of the time, inclusive. {_WHEN}", "-1h")
 _TO = Parameter("to", f"End of the time, exclusive. {_WHEN}", "now")
 _AT = Parameter("at", f"A past time, answered from the store. {_WHEN}", "-10m")
 _TABLE = Parameter("table", "Kind of the rows; GPUs if absent.", "gpu", tuple(Table))
-_LABELS = Parameter(
-    "labels", "'device' leaves out the labels cluster and node.", "device", ("full", "device")
-)
+_LABELS = Parameter("labels", "'device' leaves out the labels cluster and node.", "device", ("full", "device"))
 _HOST_LABEL = Parameter(
-    "host_label",
-    "Label with the node's name: dcgm-exporter renamed it after release 4.8.2.",
-    "Hostname",
-    HOST_LABELS,
+    "host_label", "Label with the node's name: dcgm-exporter renamed it after release 4.8.2.", "Hostname", HOST_LABELS
 )
 _JOB_LABELS = Parameter(
     "job_labels",
@@ -142,13 +132,10 @@ _SEVERITY = Parameter("severity", "Only those of this severity.", "page", tuple(
 _SUBJECT = Parameter("subject", "Only those about this kind of subject.", "gpu", tuple(Subject))
 _OF_NODE = Parameter("node", "Only those of this node.", "n1")
 _RULE = Parameter("rule", "Only those of this rule.", "gpu_lost")
-_LIMIT = Parameter(
-    "limit", f"Highest number of them, 1 to {alerts.MOST}; {alerts.USUAL} if absent.", "100"
-)
+_LIMIT = Parameter("limit", f"Highest number of them, 1 to {alerts.MOST}; {alerts.USUAL} if absent.", "100")
 _KEY = Parameter(
     "key",
-    "Key of an incident, the first characters of it, or the key of one of its alerts; with '/' "
-    "written as %2F.",
+    "Key of an incident, the first characters of it, or the key of one of its alerts; with '/' written as %2F.",
     "gpu_lost%2Fn1",
     required=True,
     place="path",
@@ -161,40 +148,20 @@ _CIRCUIT_AT = Parameter(
     "-10m",
 )
 _CIRCUIT = Parameter(
-    "circuit",
-    "Name of a circuit or panel; '/' is written as %2F.",
-    "office",
-    required=True,
-    place="path",
+    "circuit", "Name of a circuit or panel; '/' is written as %2F.", "office", required=True, place="path"
 )
 _WRITE_FAULTS = (408, 413, 415)
 _READ, _ACK, _SILENCE, _ADMIN = AccessScope
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
-        "/healthz",
-        health.health,
-        "healthz",
-        "Whether the process is alive.",
-        HealthReply,
-        also=(503,),
-        scope=None,
+        "/healthz", health.health, "healthz", "Whether the process is alive.", HealthReply, also=(503,), scope=None
     ),
     Operation(
-        "/readyz",
-        health.health,
-        "readyz",
-        "Whether there are fresh readings.",
-        HealthReply,
-        also=(503,),
-        scope=None,
+        "/readyz", health.health, "readyz", "Whether there are fresh readings.", HealthReply, also=(503,), scope=None
     ),
     Operation(
-        "/metrics",
-        metrics.metrics,
-        "metrics",
-        "The cluster and the aggregator itself, for Prometheus.",
-        scope=_READ,
+        "/metrics", metrics.metrics, "metrics", "The cluster and the aggregator itself, for Prometheus.", scope=_READ
     ),
     Operation(
         "/metrics/nodes",
@@ -241,9 +208,7 @@ OPERATIONS: tuple[Operation, ...] = (
         list[ScrapeTarget],
         scope=_READ,
     ),
-    Operation(
-        "/api/v1/openapi.json", document, "openapi", "This document.", dict[str, Any], scope=_READ
-    ),
+    Operation("/api/v1/openapi.json", document, "openapi", "This document.", dict[str, Any], scope=_READ),
     Operation(
         "/api/v1/status",
         fleet.status,
@@ -266,12 +231,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "fleet",
         "Readings of the whole fleet, by columns: now, or at the past time `at`.",
         FleetReply,
-        (
-            _TABLE,
-            _COLUMNS,
-            _NODES,
-            _AT,
-        ),
+        (_TABLE, _COLUMNS, _NODES, _AT),
         (404, 503),
         scope=_READ,
     ),
@@ -370,13 +330,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "ports",
         "All ports of network adapters, by switch and rail, and each of them, worst first.",
         PortsReply,
-        (
-            Parameter(
-                "limit",
-                f"Highest number of them, 1 to {ports.MOST}; {ports.USUAL_LINES} if absent.",
-                "100",
-            ),
-        ),
+        (Parameter("limit", f"Highest number of them, 1 to {ports.MOST}; {ports.USUAL_LINES} if absent.", "100"),),
         scope=_READ,
     ),
     Operation(
@@ -385,10 +339,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "differenceOfNodes",
         "The facts in which two nodes differ.",
         NodeDifferenceReply,
-        (
-            _NODE,
-            Parameter("other", "Name of the other node.", "dgx-02", required=True, place="path"),
-        ),
+        (_NODE, Parameter("other", "Name of the other node.", "dgx-02", required=True, place="path")),
         (404,),
         scope=_READ,
     ),
@@ -514,12 +465,7 @@ OPERATIONS: tuple[Operation, ...] = (
         (
             Parameter("state", "Only those in this state.", "firing", tuple(AlertState)),
             _SEVERITY,
-            Parameter(
-                "standing",
-                "Only those with this notification state.",
-                "told",
-                tuple(NotificationState),
-            ),
+            Parameter("standing", "Only those with this notification state.", "told", tuple(NotificationState)),
             _SUBJECT,
             _RULE,
             _OF_NODE,
@@ -555,8 +501,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/incidents",
         alerts.incidents,
         "incidents",
-        "Open incidents, worst first: all alerts of one cause. With `from`, those that were open "
-        "since, newest first.",
+        "Open incidents, worst first: all alerts of one cause. With `from`, those that were open since, newest first.",
         IncidentsReply,
         (
             _SEVERITY,
@@ -612,9 +557,7 @@ OPERATIONS: tuple[Operation, ...] = (
         (
             Parameter("incident", "Whole key of the incident.", "gpu_lost/n1", required=True),
             Parameter("alert", "Key of the alert.", "gpu_lost/n1/GPU-1", required=True),
-            Parameter(
-                "expires", "End of the link, seconds since 1970.", "1785578400", required=True
-            ),
+            Parameter("expires", "End of the link, seconds since 1970.", "1785578400", required=True),
             Parameter("signature", "Of the three before.", "0" * 64, required=True),
         ),
         (404, 503),
@@ -627,11 +570,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "silences",
         "Silences and maintenance windows: in force, planned, and ended within the hour.",
         SilencesReply,
-        (
-            Parameter(
-                "maintenance", "Only maintenance windows, or none.", "true", ("true", "false")
-            ),
-        ),
+        (Parameter("maintenance", "Only maintenance windows, or none.", "true", ("true", "false")),),
         scope=_READ,
     ),
     Operation(
@@ -651,13 +590,9 @@ OPERATIONS: tuple[Operation, ...] = (
         DeliveriesReply,
         (
             Parameter("channel", "Only those to this channel.", "oncall"),
-            Parameter(
-                "outcome", "Only those with this outcome.", "waiting", tuple(DeliveryOutcome)
-            ),
+            Parameter("outcome", "Only those with this outcome.", "waiting", tuple(DeliveryOutcome)),
             Parameter("incident", "Only those of this incident, by its whole key.", "gpu_lost/n1"),
-            Parameter(
-                "from", f"Start of the time, inclusive; a week ago if absent. {_WHEN}", "-1d"
-            ),
+            Parameter("from", f"Start of the time, inclusive; a week ago if absent. {_WHEN}", "-1d"),
             _LIMIT,
         ),
         (503,),
@@ -708,9 +643,7 @@ OPERATIONS: tuple[Operation, ...] = (
         CircuitHistoryReply,
         (
             _CIRCUIT,
-            Parameter(
-                "quantity", "Any of `circuit_*`, without the prefix; watts if absent.", "heat_ratio"
-            ),
+            Parameter("quantity", "Any of `circuit_*`, without the prefix; watts if absent.", "heat_ratio"),
             Parameter("from", f"Start of the time; an hour ago if absent. {_WHEN}", "-6h"),
             Parameter("to", f"End of the time, exclusive. {_WHEN}", "now"),
             Parameter(
@@ -723,18 +656,8 @@ OPERATIONS: tuple[Operation, ...] = (
         (404,),
         scope=_READ,
     ),
-    Operation(
-        "/api/v1/budgets",
-        circuits.budgets,
-        "budgets",
-        "Every budget.",
-        RowsReply,
-        (_CIRCUIT_AT,),
-        scope=_READ,
-    ),
-    Operation(
-        "/api/v1/ups", circuits.ups, "ups", "Every UPS.", RowsReply, (_CIRCUIT_AT,), scope=_READ
-    ),
+    Operation("/api/v1/budgets", circuits.budgets, "budgets", "Every budget.", RowsReply, (_CIRCUIT_AT,), scope=_READ),
+    Operation("/api/v1/ups", circuits.ups, "ups", "Every UPS.", RowsReply, (_CIRCUIT_AT,), scope=_READ),
     Operation(
         "/api/v1/power",
         power.power,
@@ -761,13 +684,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "report",
         "The figures of this cluster for comparison with another: size, power, energy and cost.",
         Report,
-        (
-            Parameter(
-                "days",
-                f"Days that were measured, today the last; {power.USUAL_DAYS} if absent.",
-                "30",
-            ),
-        ),
+        (Parameter("days", f"Days that were measured, today the last; {power.USUAL_DAYS} if absent.", "30"),),
         scope=_READ,
     ),
     Operation(
@@ -807,9 +724,7 @@ OPERATIONS: tuple[Operation, ...] = (
             Parameter("state", "Only those that run, or that ended.", "running", jobs.STATES),
             Parameter("from", f"Start of the time; a day ago if absent. {_WHEN}", "-1h"),
             _TO,
-            Parameter(
-                "limit", f"Highest number of them, 1 to {jobs.MOST}; {jobs.USUAL} if absent.", "100"
-            ),
+            Parameter("limit", f"Highest number of them, 1 to {jobs.MOST}; {jobs.USUAL} if absent.", "100"),
         ),
         scope=_READ,
         own=True,
@@ -821,15 +736,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "A job: its facts, its allocations, and what it used of each GPU. The newest run, if it was requeued.",
         JobReply,
         (
-            Parameter(
-                "id", "Id of the job; '/' is written as %2F.", "4711", required=True, place="path"
-            ),
+            Parameter("id", "Id of the job; '/' is written as %2F.", "4711", required=True, place="path"),
             Parameter("scheduler", "Scheduler, where several have a job of this id.", "slurm"),
-            Parameter(
-                "node",
-                "One of its nodes: a user, a unit or a container is a job of each node.",
-                "dgx01",
-            ),
+            Parameter("node", "One of its nodes: a user, a unit or a container is a job of each node.", "dgx01"),
             Parameter("restart", "Number of the run; the newest if absent.", "0"),
         ),
         (404,),
@@ -892,15 +801,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "unsilence",
         "End a silence or a maintenance window now.",
         SilenceReply,
-        (
-            Parameter(
-                "id",
-                "Id of a silence, or the first characters of it.",
-                "3f2a",
-                required=True,
-                place="path",
-            ),
-        ),
+        (Parameter("id", "Id of a silence, or the first characters of it.", "3f2a", required=True, place="path"),),
         (*_WRITE_FAULTS, 404),
         body=EndRequest,
         body_required=False,
@@ -959,8 +860,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/power/reload",
         power.reload,
         "reloadPower",
-        "Read the settings again. The reason for a refusal is in `error`; the configuration before it "
-        "stays in force.",
+        "Read the settings again. The reason for a refusal is in `error`; the configuration before it stays in force.",
         SiteConfiguration,
         faults=_WRITE_FAULTS,
         body=ReloadRequest,

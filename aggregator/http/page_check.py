@@ -61,7 +61,7 @@ class PageCheck:
         """Try again what was set aside of metrics pages, once its pause is over: nobody else may ask for it. A node
         that is gone has nothing to show."""
         view, aside = self._view, self._view.pages_aside
-        for name, part in [(part.split("/")[1], part) for part in aside.reasons() if part.startswith("node/")]:  # fmt: skip
+        for name, part in [(part.split("/")[1], part) for part in aside.reasons() if part.startswith("node/")]:
             node = view.fleet.nodes.get(name)
             if node is None:
                 aside.forget(part)
@@ -147,7 +147,7 @@ def wanted_of(fleet: Fleet, node: Node, now: float) -> dict[str, int]:
         values = np.hstack([matrix.gauges[rows], matrix.counters[rows]])
         fresh = now - matrix.seen[rows] <= matrix.max_age[rows]
         counts = (~np.isnan(values) & fresh[:, np.newaxis]).sum(axis=0)
-        found |= {f"{PREFIX}{name}": int(count) for name, count in zip(matrix.block.names, counts, strict=True)}  # fmt: skip
+        found |= {f"{PREFIX}{name}": int(count) for name, count in zip(matrix.block.names, counts, strict=True)}
     return found
 
 

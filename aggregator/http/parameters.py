@@ -68,11 +68,7 @@ def _moment(where: str, text: str, now: int) -> int:
     except ValueError:
         parsed = None
     if parsed is None or parsed.tzinfo is None:
-        raise bad(
-            where,
-            f"{text!r} is not a time",
-            "Write 2026-08-01T10:00:00Z, seconds since 1970, -1h or now.",
-        )
+        raise bad(where, f"{text!r} is not a time", "Write 2026-08-01T10:00:00Z, seconds since 1970, -1h or now.")
     return int(parsed.timestamp()) * 10**9 + parsed.microsecond * 1000
 
 
@@ -139,9 +135,7 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
         fault = fault_of(error, kind)
         raise bad(f"body.{fault.place}".rstrip("."), fault.problem, fault.hint) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise bad(
-            "body", f"it is not JSON: {error}", 'Send an object, as {"why": "..."}.'
-        ) from error
+        raise bad("body", f"it is not JSON: {error}", 'Send an object, as {"why": "..."}.') from error
 
 
 async def _read(request: web.Request, most: int) -> bytes:
@@ -155,9 +149,8 @@ async def _read(request: web.Request, most: int) -> bytes:
                 size += len(parts[-1])
     except TimeoutError as error:
         raise RequestError(
-            408, "body", f"it did not come within {seconds:g} s", "Send it at once.",
-            {hdrs.CONNECTION: "close"},
-        ) from error  # fmt: skip
+            408, "body", f"it did not come within {seconds:g} s", "Send it at once.", {hdrs.CONNECTION: "close"}
+        ) from error
     except (web.RequestPayloadError, HttpProcessingError, ConnectionError) as error:
         raise bad("body", f"it is broken: {error}", "Send it whole.") from error
     if size > most:

@@ -69,9 +69,7 @@ class PastColumns:
     past: FleetPast
 
 
-async def then(
-    request: web.Request, choice: ColumnChoice, asked: Mapping[str, str]
-) -> tuple[int, PastColumns]:
+async def then(request: web.Request, choice: ColumnChoice, asked: Mapping[str, str]) -> tuple[int, PastColumns]:
     """Return the instant that `at` names, and the fleet then. Raises a 400 for a wrong time."""
     at = past_moment(asked, "at", request.app[VIEW].wall())
     return at, await read(request, choice, PastInstants(at, SECOND, 1))
@@ -89,14 +87,10 @@ async def frames(request: web.Request) -> web.Response:
     step = duration("step", asked.get("step", "5s"))
     if step <= 0:
         raise bad("step", "it must be more than 0 seconds", "Write 5s, or leave it out.")
-    width = max(
-        1, round(min(step * SECOND, float(end - start)))
-    )  # longer is one frame all the same
+    width = max(1, round(min(step * SECOND, float(end - start))))  # longer is one frame all the same
     count = min(-(-(end - start) // width), MOST_FRAMES + 1)
     if count > MOST_FRAMES:
-        raise bad(
-            "step", f"more than {MOST_FRAMES} frames", "Use a longer step, or a shorter time."
-        )
+        raise bad("step", f"more than {MOST_FRAMES} frames", "Use a longer step, or a shorter time.")
     was = await read(request, choice, PastInstants(start, width, count))
     moments = PastInstants(start, width, count).all().tolist()
 
@@ -132,8 +126,9 @@ async def read(request: web.Request, choice: ColumnChoice, when: PastInstants) -
     layout = request.app[HUB].layout(choice)
     cells = when.count * len(choice.columns) * len(layout.index)
     if cells > MOST_CELLS:
-        raise bad("columns", f"{cells:,} readings are more than {MOST_CELLS:,}",
-                  "Request fewer columns, nodes or frames.")  # fmt: skip
+        raise bad(
+            "columns", f"{cells:,} readings are more than {MOST_CELLS:,}", "Request fewer columns, nodes or frames."
+        )
     today = _today(view.fleet, layout, choice, view.now())
     reach = {lane: _reach(today, lane) for lane in Lane}
     then = view.register.names_then(when.first, view.fleet)
@@ -225,10 +220,7 @@ def _joined(today: _Today, past: FleetPast, when: PastInstants) -> PastColumns:
 
 
 def _rows(
-    today: _Today,
-    kept: Sequence[int],
-    gone: Sequence[StoredDevice],
-    reported: npt.NDArray[np.bool_],
+    today: _Today, kept: Sequence[int], gone: Sequence[StoredDevice], reported: npt.NDArray[np.bool_]
 ) -> ColumnRows:
     rows, kind = today.layout.rows, KINDS[today.choice.table]
     its = [kind.stored(each.key, StoredName(each.index, each.name)) for each in gone]

@@ -12,17 +12,7 @@ from aggregator.http.parameters import query, whole_number
 from aggregator.http.reply import VIEW, send_json
 from aggregator.view import AggregatorView, parts_of
 from api.alerts import Severity
-from api.ports import (
-    SPEED,
-    STATE,
-    UP,
-    USUAL,
-    PortGroup,
-    PortLine,
-    PortsReply,
-    faults,
-    firing_by_port,
-)
+from api.ports import SPEED, STATE, UP, USUAL, PortGroup, PortLine, PortsReply, faults, firing_by_port
 from present.port import state_text
 from telemetry.devices import Port
 from telemetry.fleet import Fleet, Node
@@ -70,23 +60,25 @@ def _lines(view: AggregatorView) -> Iterator[PortLine]:
         for row, port in enumerate(inventory.ports, start):
             now_state = float(state[row])
             its = None if np.isnan(speed[row]) else float(speed[row])
-            found.append(PortLine(
-                id=port.id,
-                node=inventory.node,
-                name=port.name,
-                role=port.role,
-                rail=port.rail,
-                gpu=None if port.gpu is None else gpus.get(port.gpu),
-                switch=port.switch or "",
-                switch_port=port.switch_port or "",
-                state=_word(now_state, port),
-                up=None if np.isnan(now_state) or not port.present else now_state == UP,
-                speed=its,
-                slow=its is not None and bool(its < 0.95 * usual[row]),
-                errors=None if np.isnan(errors[row]) else float(errors[row]),
-                pages=firing[port.id, Severity.PAGE],
-                tickets=firing[port.id, Severity.TICKET],
-            ))  # fmt: skip
+            found.append(
+                PortLine(
+                    id=port.id,
+                    node=inventory.node,
+                    name=port.name,
+                    role=port.role,
+                    rail=port.rail,
+                    gpu=None if port.gpu is None else gpus.get(port.gpu),
+                    switch=port.switch or "",
+                    switch_port=port.switch_port or "",
+                    state=_word(now_state, port),
+                    up=None if np.isnan(now_state) or not port.present else now_state == UP,
+                    speed=its,
+                    slow=its is not None and bool(its < 0.95 * usual[row]),
+                    errors=None if np.isnan(errors[row]) else float(errors[row]),
+                    pages=firing[port.id, Severity.PAGE],
+                    tickets=firing[port.id, Severity.TICKET],
+                )
+            )
         return found
 
     names = [node.inventory.node for node in nodes]
@@ -121,9 +113,7 @@ def _groups(lines: list[PortLine]) -> list[PortGroup]:
         )
         for (kind, name), inside in found.items()
     ]
-    return sorted(
-        groups, key=lambda one: (one.kind != "switch", -one.firing, len(one.name), one.name)
-    )
+    return sorted(groups, key=lambda one: (one.kind != "switch", -one.firing, len(one.name), one.name))
 
 
 def find_port(fleet: Fleet, identity: str) -> tuple[Node, int] | None:

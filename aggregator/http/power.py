@@ -53,10 +53,7 @@ def power_reply(view: AggregatorView) -> PowerReply:
         nodes_mapped=0 if layout is None else len(layout.machines),
         nodes_unmapped=list(electrical.unmapped.names[:100]),
         notices=[] if layout is None else list(layout.notices),
-        meters=[
-            _meter(meter, view.now(), problems.get(meter.name, ""))
-            for meter in electrical.meters.states()
-        ],
+        meters=[_meter(meter, view.now(), problems.get(meter.name, "")) for meter in electrical.meters.states()],
         tick_seconds=round(electrical.seconds, 6),
         site_leader="" if view.site_role is None else view.site_role.leader,
         site_problem="" if view.site_role is None else view.site_role.problem,
@@ -70,12 +67,7 @@ async def plan(request: web.Request) -> web.Response:
     view = request.app[VIEW]
     try:
         answer = await asyncio.to_thread(
-            live_plan(
-                view.electrical,
-                view.fleet,
-                Suppose(**asdict(supposed)),
-                view.pipeline.engine.rules,
-            )
+            live_plan(view.electrical, view.fleet, Suppose(**asdict(supposed)), view.pipeline.engine.rules)
         )
     except ConfigError as error:
         raise bad("body", str(error)) from error
@@ -101,9 +93,7 @@ async def cap(request: web.Request) -> web.Response:
     view = request.app[VIEW]
     try:
         jobs = dict(held_gpus(view)) if asked.by == "job" else {}
-        answer = await asyncio.to_thread(
-            live_cap(view.electrical, view.fleet, asked, view.now(), jobs)
-        )
+        answer = await asyncio.to_thread(live_cap(view.electrical, view.fleet, asked, view.now(), jobs))
     except ConfigError as error:
         raise bad("body", str(error)) from error
     return await send_json(request, answer)

@@ -19,14 +19,7 @@ from api.fleet import NodeStatus
 from api.jobs import AllocationRow, GpuHolder, JobAlert, JobRow
 from present.device.use import lists_processes
 from telemetry.gap import reason_of
-from telemetry.wire.jobs import (
-    AllocationKind,
-    GpuProcess,
-    Job,
-    JobKey,
-    NodeJobs,
-    holders_of,
-)
+from telemetry.wire.jobs import AllocationKind, GpuProcess, Job, JobKey, NodeJobs, holders_of
 
 _WORST = {Severity.PAGE: 0, Severity.TICKET: 1, Severity.INFO: 2}
 _PERSONAL_LABELS = ("user", "job", "account", "process")
@@ -45,11 +38,16 @@ def gpu_holders(
     found = [(facts.get(each.job, Job(key=each.job)), each) for each in held]
     return [
         GpuHolder(
-            scheduler=job.key.scheduler, job=job.key.id, job_name=job.name, user=job.user,
-            account=job.account, kind=each.kind, begin=each.begin,
+            scheduler=job.key.scheduler,
+            job=job.key.id,
+            job_name=job.name,
+            user=job.user,
+            account=job.account,
+            kind=each.kind,
+            begin=each.begin,
         )
         for job, each in found
-    ]  # fmt: skip
+    ]
 
 
 def held_gpus(view: AggregatorView) -> Iterator[tuple[str, str]]:
@@ -78,8 +76,11 @@ def gpus_without_process(view: AggregatorView) -> Iterator[JobKey]:
             continue
         if lists_processes(message):
             used = {process.gpu for process in message.processes}
-            given = {(one.job, one.gpu) for one in message.allocations
-                     if one.kind is AllocationKind.ALLOCATED and not one.end}  # fmt: skip
+            given = {
+                (one.job, one.gpu)
+                for one in message.allocations
+                if one.kind is AllocationKind.ALLOCATED and not one.end
+            }
             yield from (key for key, gpu in given if gpu not in used)
 
 
@@ -123,18 +124,22 @@ class PresentJobs:
         if row.end is None:
             return ""
         newer = waiting(self._view.jobs.word, row.id)
-        is_newer = newer is not None and newer.key.scheduler == row.scheduler and newer.key.restart > row.restart  # fmt: skip
+        is_newer = newer is not None and newer.key.scheduler == row.scheduler and newer.key.restart > row.restart
         return wait_words(newer) if newer is not None and is_newer else ""
 
     def alerts(self, key: JobKey) -> list[JobAlert]:
         """Return the alerts on what a job holds, the worst first."""
         found = [
             JobAlert(
-                rule=alert.rule, severity=alert.severity, node=alert.node, gpu=alert.gpu or "",
-                since=alert.since, summary=alert.summary if self._may_see(alert) else "",
+                rule=alert.rule,
+                severity=alert.severity,
+                node=alert.node,
+                gpu=alert.gpu or "",
+                since=alert.since,
+                summary=alert.summary if self._may_see(alert) else "",
             )
             for alert in self._alerts(key)
-        ]  # fmt: skip
+        ]
         return sorted(found, key=lambda one: (_rank(one.severity), one.since))
 
     def processes(self, key: JobKey) -> list[GpuProcess]:

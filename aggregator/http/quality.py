@@ -15,14 +15,7 @@ from aggregator.http.parameters import moment, query
 from aggregator.http.reply import STORE_SECONDS, VIEW, send_json
 from aggregator.load.shedding import RETRY_AFTER
 from aggregator.view import AggregatorView
-from alerts.engine.suggestion import (
-    LOOK_AHEAD,
-    MOST_FALSE,
-    MOST_TRUE,
-    AlertHistory,
-    lookback,
-    suggest,
-)
+from alerts.engine.suggestion import LOOK_AHEAD, MOST_FALSE, MOST_TRUE, AlertHistory, lookback, suggest
 from alerts.incidents.quality_record import QualityRecord, SentAlert
 from alerts.incidents.quality_summary import quality as quality_of
 from alerts.rules.names import home
@@ -62,9 +55,12 @@ async def suggestions(request: web.Request) -> web.Response:
     turn = request.app[SUGGESTION_TURN]
     if turn.locked():
         raise RequestError(
-            503, "path", "suggestions are being made for another request", "Try again later.",
+            503,
+            "path",
+            "suggestions are being made for another request",
+            "Try again later.",
             headers={hdrs.RETRY_AFTER: str(RETRY_AFTER)},
-        )  # fmt: skip
+        )
     async with turn:
         found = await _suggestions(view, since)
     return await send_json(request, SuggestionsReply(at=at, since=since, suggestions=found))
@@ -91,9 +87,7 @@ async def _suggestions(view: AggregatorView, since: int) -> list[RuleSuggestion]
                 continue
             mine = [one for one in sent if one.rule == name]
             async with asyncio.timeout(STORE_SECONDS):
-                histories = [
-                    await _history(view, rule, alert, false=false) for alert, false in _played(mine)
-                ]
+                histories = [await _history(view, rule, alert, false=false) for alert, false in _played(mine)]
             began = time.monotonic()
             end = began + (PLAY_SECONDS - played) / (len(marked) - number)
             found.append(await threads.run(suggest, rule, histories, _over(end, gone)))
@@ -123,9 +117,7 @@ def _played(records: list[QualityRecord]) -> Iterator[tuple[SentAlert, bool]]:
             yield alert, false
 
 
-async def _history(
-    view: AggregatorView, rule: Rule, alert: SentAlert, *, false: bool
-) -> AlertHistory:
+async def _history(view: AggregatorView, rule: Rule, alert: SentAlert, *, false: bool) -> AlertHistory:
     """Return the stored readings of an alert's device from before it began until long after."""
     _, node, device = alert.key.split("/", 2)
     start = min(alert.since or alert.fired, alert.fired) - round(lookback(rule) * SECOND)
@@ -141,9 +133,7 @@ async def _history(
     return AlertHistory(false, every, readings)
 
 
-def _on_grid(
-    at: list[int], values: list[float | None], start: int, every: float, span: float
-) -> list[float | None]:
+def _on_grid(at: list[int], values: list[float | None], start: int, every: float, span: float) -> list[float | None]:
     """Return the last reading before each moment of a grid, None where it is older than a minute."""
     found: list[float | None] = []
     place, last, seen = 0, None, start - 3600 * SECOND

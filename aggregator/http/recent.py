@@ -73,18 +73,23 @@ class RecentCluster:
         fleet = self._view.fleet
         summary = self._summarizer.summary(fleet, now)
         wall = electrical.wall_sum(fleet, now)
-        heard = hash(frozenset(name for name, node in fleet.nodes.items() if status_of(node, now) is NodeStatus.ONLINE))  # fmt: skip
+        heard = hash(frozenset(name for name, node in fleet.nodes.items() if status_of(node, now) is NodeStatus.ONLINE))
         read = sum(model.power_known for model in summary.models)
         nearest, circuits_of = None, None
         if electrical.latest is not None:
             nearest, circuits_of = _nearest(electrical.latest.circuit)
         self.samples.append(
             ClusterSample(
-                now, wall.watts, summary.gpu_power_watts, summary.utilization_mean_ratio, nearest,
+                now,
+                wall.watts,
+                summary.gpu_power_watts,
+                summary.utilization_mean_ratio,
+                nearest,
                 None if wall.partial or wall.age > SECONDS else (heard, wall.nodes),
-                (heard, read), circuits_of,
+                (heard, read),
+                circuits_of,
             )
-        )  # fmt: skip
+        )
 
     def trends(self) -> ClusterTrends:
         """Return how power and the fullest circuit have changed; made once for each sample."""
@@ -108,7 +113,7 @@ class RecentCluster:
         its = identity(self.samples[-1])
         if its is None:
             return Trend(gap=TrendGap.PARTIAL)
-        same = [(one.at, value) for one in self.samples if identity(one) == its and (value := field(one)) is not None]  # fmt: skip
+        same = [(one.at, value) for one in self.samples if identity(one) == its and (value := field(one)) is not None]
         (first, _), (last, _) = same[0], same[-1]
         span = last - first
         if span < LEAST_SPAN:

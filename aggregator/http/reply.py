@@ -40,12 +40,7 @@ async def send_json(request: web.Request, body: object, *, values: int = 0) -> w
 
 
 async def send(
-    request: web.Request,
-    make: Callable[[], bytes],
-    content_type: str,
-    *,
-    work: int = 0,
-    readings: bool = False,
+    request: web.Request, make: Callable[[], bytes], content_type: str, *, work: int = 0, readings: bool = False
 ) -> web.Response:
     """Answer with what `make` returns. It may run in a thread: it must own what it reads.
 

@@ -58,14 +58,7 @@ class RuleInputMetrics:
     def _add(self, event: Event) -> None:
         fault, severity = fault_of(event)
         code = event.data.get("xid", event.data.get("sxid", ""))
-        key = (
-            event.gpu,
-            event.kind,
-            str(code),
-            fault,
-            severity.value,
-            unit_labels(event).get("unit", ""),
-        )
+        key = (event.gpu, event.kind, str(code), fault, severity.value, unit_labels(event).get("unit", ""))
         its = self._last.setdefault(event.node, OrderedDict())
         its[key] = max(event.at / 1e9, its.pop(key, 0.0))
         if len(its) > MOST_KINDS:
@@ -76,15 +69,9 @@ class RuleInputMetrics:
         inventory = node.inventory
         gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
         found = []
-        for (uuid, kind, code, fault, severity, unit), at in self._last.get(
-            inventory.node, {}
-        ).items():
+        for (uuid, kind, code, fault, severity, unit), at in self._last.get(inventory.node, {}).items():
             gpu = gpus.get(uuid or "")
-            its = (
-                {**node_pairs(inventory, scope), "uuid": uuid}
-                if gpu is None
-                else gpu_pairs(inventory, gpu, scope)
-            )
+            its = {**node_pairs(inventory, scope), "uuid": uuid} if gpu is None else gpu_pairs(inventory, gpu, scope)
             more = {
                 "kind": kind,
                 "code": code,
@@ -99,9 +86,7 @@ class RuleInputMetrics:
 RULE_INPUTS = web.AppKey("rule inputs", RuleInputMetrics)
 
 
-def rule_input_families(
-    view: AggregatorView, inputs: RuleInputMetrics, nodes: list[Node], scope: bool
-) -> list[Family]:
+def rule_input_families(view: AggregatorView, inputs: RuleInputMetrics, nodes: list[Node], scope: bool) -> list[Family]:
     """Return the inputs of rules of some nodes beside their readings."""
     inputs.update(view.recent_events())
     now, wall = view.now(), view.wall()

@@ -59,12 +59,9 @@ async def _send(request: web.Request, page: str, parameter: tuple[str, str]) -> 
     view = request.app[VIEW]
     address: str = request.app[CONFIG].address or request.headers.get(hdrs.HOST) or ""
     if not _ADDRESS.fullmatch(address):
-        raise bad("Host", "it does not name the address of this server",
-                  "Set aggregator.address to host:port.")  # fmt: skip
+        raise bad("Host", "it does not name the address of this server", "Set aggregator.address to host:port.")
     names = sorted(view.fleet.nodes)
     targets = parts_of(view, "sd").each(
-        "node",
-        names,
-        lambda place: target(view.fleet.nodes[names[place]], address, page, parameter),
+        "node", names, lambda place: target(view.fleet.nodes[names[place]], address, page, parameter)
     )
     return await send_json(request, targets)

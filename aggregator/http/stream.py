@@ -51,9 +51,7 @@ _requests = of_json(StreamRequest)
 class Viewer:
     """A WebSocket with its request, and the data that was sent last."""
 
-    def __init__(
-        self, view: AggregatorView, hub: Hub, socket: web.WebSocketResponse, *, sees_private: bool
-    ) -> None:
+    def __init__(self, view: AggregatorView, hub: Hub, socket: web.WebSocketResponse, *, sees_private: bool) -> None:
         self._view, self._hub, self._socket = view, hub, socket
         self._sees_private = sees_private
         self._request = StreamRequest()
@@ -129,11 +127,7 @@ class Viewer:
     async def _send_events(self) -> None:
         events = list(self._view.recent_events())
         known = self._newest
-        fresh = (
-            events[:FIRST_EVENTS]
-            if known is None
-            else list(takewhile(lambda event: event.id != known, events))
-        )
+        fresh = events[:FIRST_EVENTS] if known is None else list(takewhile(lambda event: event.id != known, events))
         self._newest = events[0].id if events else ""
         if fresh:
             await self._send_document(StreamEvents(self._view.wall(), fresh))
@@ -166,9 +160,8 @@ def _parse(text: str) -> StreamRequest:
         raise RequestError(400, "request", str(error), "Send one JSON object.") from error
     if not SHORTEST <= request.every <= LONGEST:
         raise RequestError(
-            400, "every", f"{request.every:g} s is out of bounds",
-            f"Use {SHORTEST} to {LONGEST:g} seconds.",
-        )  # fmt: skip
+            400, "every", f"{request.every:g} s is out of bounds", f"Use {SHORTEST} to {LONGEST:g} seconds."
+        )
     return request
 
 
@@ -192,13 +185,13 @@ async def stream(request: web.Request) -> web.StreamResponse:
     if shedding.refuses_viewers and is_far(request.remote):
         shedding.viewers_refused += 1
         raise RequestError(
-            503, "stream", f"the aggregator is overloaded: {shedding.reason}",
+            503,
+            "stream",
+            f"the aggregator is overloaded: {shedding.reason}",
             "Try again later, or on the aggregator's own machine.",
             headers={hdrs.RETRY_AFTER: str(RETRY_AFTER)},
-        )  # fmt: skip
-    socket = web.WebSocketResponse(
-        heartbeat=HEARTBEAT, max_msg_size=MOST_BYTES, compress=False, timeout=2.0
-    )
+        )
+    socket = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=MOST_BYTES, compress=False, timeout=2.0)
     if not socket.can_prepare(request):
         raise RequestError(426, "Upgrade", "this is a WebSocket", "Connect with ws://.")
     try:
@@ -220,9 +213,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
     return socket
 
 
-async def _serve(
-    viewer: Viewer, socket: web.WebSocketResponse, request: web.Request, hub: Hub
-) -> None:
+async def _serve(viewer: Viewer, socket: web.WebSocketResponse, request: web.Request, hub: Hub) -> None:
     """Read requests and send what they ask for, until either side ends it."""
     show = asyncio.create_task(viewer.show(), name="stream viewer")
     read = asyncio.create_task(_read(viewer, socket), name="stream reader")

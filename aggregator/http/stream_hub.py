@@ -88,9 +88,15 @@ class Hub:
     def rows(self, choice: ColumnChoice, snapshot: StreamSnapshot) -> bytes:
         """Return the message that identifies the rows."""
         return json_bytes(
-            StreamRows(version=snapshot.layout.version, at=snapshot.at, cluster=self._view.cluster,
-                       table=choice.table, columns=choice.columns, rows=snapshot.layout.rows)
-        )  # fmt: skip
+            StreamRows(
+                version=snapshot.layout.version,
+                at=snapshot.at,
+                cluster=self._view.cluster,
+                table=choice.table,
+                columns=choice.columns,
+                rows=snapshot.layout.rows,
+            )
+        )
 
     async def data(
         self, snapshot: StreamSnapshot, before: StreamSnapshot | None, *, packed: bool = False
@@ -101,9 +107,7 @@ class Hub:
         task = snapshot.made.get(key)
         if task is None:
             make = _maker(snapshot, before, packed=packed)
-            task = snapshot.made[key] = asyncio.create_task(
-                _run(make, snapshot.readings.cells, before)
-            )
+            task = snapshot.made[key] = asyncio.create_task(_run(make, snapshot.readings.cells, before))
         return await asyncio.shield(task)
 
 
@@ -113,26 +117,17 @@ HUB = web.AppKey("hub", Hub)
 def _stream_wall(wall: WallSum) -> StreamWall | None:
     if wall.watts is None:
         return None
-    return StreamWall(
-        watts=wall.watts,
-        nodes=wall.nodes or 0,
-        partial_nodes=wall.partial,
-        age_seconds=wall.age,
-    )
+    return StreamWall(watts=wall.watts, nodes=wall.nodes or 0, partial_nodes=wall.partial, age_seconds=wall.age)
 
 
-async def _run(
-    make: Callable[[], bytes | None], cells: int, keep: StreamSnapshot | None
-) -> bytes | None:  # fmt: skip
+async def _run(make: Callable[[], bytes | None], cells: int, keep: StreamSnapshot | None) -> bytes | None:
     """Make a message, in a thread if it is long. `keep` lives until then: its `id` is a key."""
     made = await asyncio.to_thread(make) if cells > MUCH else make()
     del keep
     return made
 
 
-def _maker(
-    snapshot: StreamSnapshot, before: StreamSnapshot | None, *, packed: bool
-) -> Callable[[], bytes | None]:
+def _maker(snapshot: StreamSnapshot, before: StreamSnapshot | None, *, packed: bool) -> Callable[[], bytes | None]:
     def make() -> bytes | None:
         count = len(snapshot.layout.index)
         only = None if before is None else _changed(snapshot, before)
@@ -160,9 +155,7 @@ def _maker(
     return make
 
 
-def _changed(
-    snapshot: StreamSnapshot, before: StreamSnapshot
-) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+def _changed(snapshot: StreamSnapshot, before: StreamSnapshot) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     """Return the rows in which any value differs. Bits are compared, for a gap is not equal to
     itself, and to differ in its reason is to differ."""
     differs = np.zeros(len(snapshot.layout.index), bool)

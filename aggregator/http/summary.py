@@ -59,9 +59,7 @@ class Summarizer:
             wall_power_watts=_sum(wall),
             wall_power_known=int(np.isfinite(wall).sum()),
             temperature_max_celsius=_max(fleet.column("gpu_temperature_celsius", now)),
-            memory_temperature_max_celsius=_max(
-                fleet.column("gpu_memory_temperature_celsius", now)
-            ),
+            memory_temperature_max_celsius=_max(fleet.column("gpu_memory_temperature_celsius", now)),
             utilization_mean_ratio=_mean(fleet.column("gpu_utilization_ratio", now)),
             memory_used_bytes=_sum(fleet.column("gpu_memory_used_bytes", now)),
             memory_total_bytes=_sum(fleet.column("gpu_memory_total_bytes", now)),
@@ -83,13 +81,7 @@ class Summarizer:
             found.append(
                 ModelSummary(
                     model=name,
-                    gpus=dict(
-                        zip(
-                            GPU_STATES,
-                            (reports, int(its.sum()) - reports - lost, lost),
-                            strict=True,
-                        )
-                    ),
+                    gpus=dict(zip(GPU_STATES, (reports, int(its.sum()) - reports - lost, lost), strict=True)),
                     power_watts=_sum(watts),
                     power_known=int(np.isfinite(watts).sum()),
                 )

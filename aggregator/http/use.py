@@ -16,14 +16,7 @@ from aggregator.jobs.months import is_split, month_summary
 from aggregator.jobs.stored import JobQuery, StoredJob, key_of
 from aggregator.jobs.unheld import row_of
 from aggregator.jobs.usage import UnheldUse
-from aggregator.jobs.use import (
-    JobPart,
-    crosses,
-    held_between,
-    share_of_time,
-    use_rows,
-    with_co2,
-)
+from aggregator.jobs.use import JobPart, crosses, held_between, share_of_time, use_rows, with_co2
 from aggregator.view import AggregatorView, parts_of
 from api.jobs import JobRow
 from api.use import BY, UseReply, UseRow
@@ -50,16 +43,14 @@ async def use_reply(view: AggregatorView, asked: Mapping[str, str]) -> UseReply:
         raise unknown("by", by, BY, status=400)
     now, site = view.wall(), view.electrical.site
     try:
-        month = month_named(asked["month"], site.zone) if "month" in asked else month_at(now / 1e9, site.zone)  # fmt: skip
+        month = month_named(asked["month"], site.zone) if "month" in asked else month_at(now / 1e9, site.zone)
     except ConfigError as error:
         raise bad(error.where, error.problem, error.hint) from error
     start, end = month.start * 10**9, month.end * 10**9
     after = month_at(month.end, site.zone).name
-    rows, missing = await view.find_jobs(
-        JobQuery(since=start, until=end, limit=MOST_JOBS + 1, sums=True)
-    )
+    rows, missing = await view.find_jobs(JobQuery(since=start, until=end, limit=MOST_JOBS + 1, sums=True))
     if len(rows) > MOST_JOBS:
-        raise bad("month", f"{month.name} has more than {MOST_JOBS} jobs", "Ask /api/v1/jobs for shorter times.")  # fmt: skip
+        raise bad("month", f"{month.name} has more than {MOST_JOBS} jobs", "Ask /api/v1/jobs for shorter times.")
     over = [key_of(row) for row in rows if crosses(row, start, end, now)]
     whole, free = await view.whole_jobs(over), await view.unheld(month.name)
 
@@ -71,7 +62,7 @@ async def use_reply(view: AggregatorView, asked: Mapping[str, str]) -> UseReply:
 
     names = [f"{row.scheduler} {row.id}" for row in rows]
     parts = parts_of(view, "use").each("job", names, part)
-    currency = next((row.summary.currency for row in rows if row.summary and row.summary.currency), "")  # fmt: skip
+    currency = next((row.summary.currency for row in rows if row.summary and row.summary.currency), "")
     place = site.config.site
     return UseReply(
         at=now,
@@ -80,19 +71,14 @@ async def use_reply(view: AggregatorView, asked: Mapping[str, str]) -> UseReply:
         timezone=zone_text(site.zone, configured=site.config.site.timezone is not None),
         currency=currency,
         g_per_kwh=place.g_per_kwh,
-        rows=[
-            with_co2(row, place)
-            for row in await asyncio.to_thread(use_rows, parts, by, _memory(view.fleet))
-        ],
+        rows=[with_co2(row, place) for row in await asyncio.to_thread(use_rows, parts, by, _memory(view.fleet))],
         unheld=_unheld(free.reported, place),
         unreported=_unheld(free.unreported, place),
         missing=sorted({*missing, *whole.missing, *free.missing}),
     )
 
 
-def _part(
-    found: StoredJob | None, row: JobRow, month: str, after: str, span: tuple[int, int, int]
-) -> JobPart:
+def _part(found: StoredJob | None, row: JobRow, month: str, after: str, span: tuple[int, int, int]) -> JobPart:
     """Return the part of a job in a month, by its sums at the edges, else by the time that it held GPUs.
     `span`: begin and end of the month, and the present."""
     if found is None:
@@ -104,17 +90,14 @@ def _part(
     share = share_of_time(found.record.allocations, start, end, now)
     if is_split(found.accounts):
         summary = month_summary(found.accounts, held, month, after, found.summary.currency)
-        return JobPart(msgspec.structs.replace(row, summary=summary), 1.0, split=False, time_share=share)  # fmt: skip
+        return JobPart(msgspec.structs.replace(row, summary=summary), 1.0, split=False, time_share=share)
     return JobPart(row, share, split=True, time_share=share)
 
 
 def _memory(fleet: Fleet) -> dict[str, int]:
     """Return the bytes of memory of a GPU by node, of nodes whose GPUs have the same."""
-    sizes = {
-        name: {gpu.memory_bytes for gpu in node.inventory.gpus}
-        for name, node in fleet.nodes.items()
-    }
-    return {name: size for name, its in sizes.items() if len(its) == 1 and (size := next(iter(its)))}  # fmt: skip
+    sizes = {name: {gpu.memory_bytes for gpu in node.inventory.gpus} for name, node in fleet.nodes.items()}
+    return {name: size for name, its in sizes.items() if len(its) == 1 and (size := next(iter(its)))}
 
 
 def _unheld(found: UnheldUse | None, place: SiteConfig) -> UseRow | None:

@@ -111,9 +111,7 @@ def of_readings(
     )
 
 
-def _gaps(
-    gauges: npt.NDArray[np.float32], counters: npt.NDArray[np.float64]
-) -> npt.NDArray[np.int32]:
+def _gaps(gauges: npt.NDArray[np.float32], counters: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
     found = np.zeros((len(gauges), len(_REASONS)), np.int32)
     for values in (gauges, counters):
         absent = np.isnan(values)

@@ -75,8 +75,7 @@ class InfluxClient:
 
     def select(self, text: str, epoch: str = "ns") -> ServerReply:
         """Send a query in InfluxQL, which can only read."""
-        return self.request("GET", "/query",
-                        {"db": self.config.database, "q": text, "epoch": epoch})  # fmt: skip
+        return self.request("GET", "/query", {"db": self.config.database, "q": text, "epoch": epoch})
 
     def change(self, text: str) -> ServerReply:
         """Send a statement in InfluxQL, which may change the server."""
@@ -130,12 +129,7 @@ class InfluxClient:
                 return
 
     def _exchange(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: bytes | None,
-        headers: Mapping[str, str],
+        self, method: str, path: str, query: Mapping[str, str], body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[ServerReply, Message]:
         text = "&".join([urlencode(query, quote_via=quote)] if query else [])
         target = self._where.path.rstrip("/") + path + (f"?{text}" if text else "")

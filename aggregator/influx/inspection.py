@@ -32,17 +32,26 @@ def inspect(client: InfluxClient, now: float) -> list[ServerFinding]:
     try:
         server = client.server()
         if server.product == "unknown":
-            return [ServerFinding("fault", f"{url}: no InfluxDB answers there",
-                          "check aggregator.store.influxdb.url")]  # fmt: skip
+            return [ServerFinding("fault", f"{url}: no InfluxDB answers there", "check aggregator.store.influxdb.url")]
         found = [ServerFinding("ok", f"{url}: {server}"), _write(client, now)]
         if server.major in {1, 2} and found[-1].level == "ok":
             found += _policies(client, server)
         if server.product == "VictoriaMetrics":
-            found.append(ServerFinding("warning", "VictoriaMetrics answers no InfluxQL: /api/v1/history "
-                               "says so", "query it in PromQL, or use the embedded store"))  # fmt: skip
+            found.append(
+                ServerFinding(
+                    "warning",
+                    "VictoriaMetrics answers no InfluxQL: /api/v1/history says so",
+                    "query it in PromQL, or use the embedded store",
+                )
+            )
     except UnreachableError as error:
-        return [ServerFinding("fault", str(error), "start the server, or mend "
-                      "aggregator.store.influxdb.url; what comes waits in the spool")]  # fmt: skip
+        return [
+            ServerFinding(
+                "fault",
+                str(error),
+                "start the server, or mend aggregator.store.influxdb.url; what comes waits in the spool",
+            )
+        ]
     return found
 
 
@@ -52,26 +61,27 @@ def _write(client: InfluxClient, now: float) -> ServerFinding:
         return ServerFinding("ok", "it accepts data")
     if verdict.missing:
         return ServerFinding("fault", f"it can't accept data: {verdict.problem}", SETUP)
-    return ServerFinding("fault", f"it accepts no data: {verdict.problem}",
-                 "check api, org, token_file or password_file in aggregator.store.influxdb")  # fmt: skip
+    return ServerFinding(
+        "fault",
+        f"it accepts no data: {verdict.problem}",
+        "check api, org, token_file or password_file in aggregator.store.influxdb",
+    )
 
 
 def _policies(client: InfluxClient, server: InfluxServer) -> list[ServerFinding]:
     config = client.config
-    answer = client.request(
-        "GET", "/query", {"q": f'SHOW RETENTION POLICIES ON "{config.database}"'}
-    )
+    answer = client.request("GET", "/query", {"q": f'SHOW RETENTION POLICIES ON "{config.database}"'})
     problem = answer.problem()
     if problem:
-        return [ServerFinding("warning", f"its retention can't be read: {problem}",
-                      SETUP if "not found" in problem else "")]  # fmt: skip
+        return [
+            ServerFinding("warning", f"its retention can't be read: {problem}", SETUP if "not found" in problem else "")
+        ]
     there = {str(row[0]): str(row[1]) for row in rows(answer.json())}
     if server.major == 2:
         there = {name.rpartition("/")[2]: length for name, length in there.items()}
     missing = [name for name in policies(config) if name not in there]
     if missing:
-        return [ServerFinding("fault", f"{config.database} has no retention policy "
-                      f"{', '.join(missing)}", SETUP)]  # fmt: skip
+        return [ServerFinding("fault", f"{config.database} has no retention policy {', '.join(missing)}", SETUP)]
     other = [
         f"{name} is {there[name]}, not {exact_duration(seconds)}"
         for name, seconds in policies(config).items()

@@ -54,11 +54,7 @@ class LineEncoder:
         self._engine = duckdb.connect(":memory:", config={"threads": "1"})
 
     def encode(
-        self,
-        measurement: str,
-        tags: npt.NDArray[np.object_],
-        at: npt.NDArray[np.int64],
-        columns: Sequence[LineColumn],
+        self, measurement: str, tags: npt.NDArray[np.object_], at: npt.NDArray[np.int64], columns: Sequence[LineColumn]
     ) -> Iterator[Chunk]:
         """Yield chunks; `tags` as `names.tags` makes them, `at` in ns. A row without any field
         makes no line."""
@@ -85,8 +81,7 @@ class LineEncoder:
             if values.dtype.kind == "f":
                 values = np.where(np.isfinite(values), values, np.nan).astype(values.dtype)
             data[f"c{number}"] = np.ascontiguousarray(values)
-            text = f"try_cast(c{number} as bigint)::varchar || 'i'" if column.whole else (
-                f"c{number}::varchar")  # fmt: skip
+            text = f"try_cast(c{number} as bigint)::varchar || 'i'" if column.whole else (f"c{number}::varchar")
             fields.append(f"'{column.name}=' || {text}")
         self._engine.register("data", data)
         try:

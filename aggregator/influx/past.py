@@ -33,9 +33,7 @@ Point = Sequence[float | None]
 """Time, frames, the value of each metric; of a roll-up also the number of readings of each."""
 
 
-def rows_of(
-    points: Sequence[tuple[int, Point]], names: Sequence[str], when: PastInstants, width: int
-) -> Found:
+def rows_of(points: Sequence[tuple[int, Point]], names: Sequence[str], when: PastInstants, width: int) -> Found:
     """Return the rows that count at an instant, as the embedded store has them. `points`: each with the
     number of its device; `width`: ns that one spans, 0 for readings."""
     ids = np.array([place for place, _ in points], np.int64)
@@ -54,8 +52,7 @@ def rows_of(
     for number, name in enumerate(names, 1):
         counts = table[:, number + len(names)] if own else table[:, 0]
         last = keeps_last(METRICS[name])
-        values[name] = _last(table[:, number], begins) if last else (
-            _mean(table[:, number], counts, begins))  # fmt: skip
+        values[name] = _last(table[:, number], begins) if last else (_mean(table[:, number], counts, begins))
     newest = np.maximum.reduceat(at, begins)
     return _found(ids[begins], newest, (span[begins] + 1) * width, values, when, 2 * width)
 
@@ -75,16 +72,16 @@ def _last(values: Wide, begins: npt.NDArray[np.intp]) -> Wide:
     return np.where(last >= 0, values[last], np.nan)
 
 
-def _found(
-    ids: Longs, at: Longs, counts: Longs, values: dict[str, Wide], when: PastInstants, wide: int
-) -> Found:
+def _found(ids: Longs, at: Longs, counts: Longs, values: dict[str, Wide], when: PastInstants, wide: int) -> Found:
     """Return rows; `counts`: from when on, ns since 1970."""
     number = np.maximum(0, -(-(counts - when.first) // max(1, when.step)))
     kept = counts <= when.last
     found: Found = {
-        "k": number[kept], "id": ids[kept], "ts": at[kept],
+        "k": number[kept],
+        "id": ids[kept],
+        "ts": at[kept],
         "wide": np.full(int(kept.sum()), wide, np.int64),
-    }  # fmt: skip
+    }
     for name, each in values.items():
         narrow = METRICS[name].kind is Kind.GAUGE
         found[name] = each[kept].astype(np.float32 if narrow else np.float64)
@@ -127,9 +124,7 @@ def read_past(reader: InfluxReader, query: PastQuery, later: set[tuple[str, str]
             for series in found[lane]
             for point in series["values"]
         ]
-        enter(
-            past, rows_of(points, names, query.when, slack[lane] // 2), numbers, query, lane, names
-        )
+        enter(past, rows_of(points, names, query.when, slack[lane] // 2), numbers, query, lane, names)
     return past
 
 
@@ -139,9 +134,7 @@ def read_past(reader: InfluxReader, query: PastQuery, later: set[tuple[str, str]
 class _LaneQuery:
     """The part of a query for the metrics of one lane."""
 
-    def __init__(
-        self, reader: InfluxReader, query: PastQuery, lane: Lane, names: Sequence[str], until: float
-    ) -> None:
+    def __init__(self, reader: InfluxReader, query: PastQuery, lane: Lane, names: Sequence[str], until: float) -> None:
         self.query, self.lane = query, lane
         self._reader, self._until = reader, until
         self._names = names
@@ -168,8 +161,10 @@ class _LaneQuery:
         reach = query.reach[self.lane] + 2 * width
         for start, end, last in _spans(query.when, reach, width, max(width, USUAL[self.lane])):
             if time.monotonic() > self._until:
-                raise StoreError(f"{self._reader.config.url}: it takes more than {QUERY_SECONDS:g} s",
-                                 "Request fewer instants, columns or nodes.")  # fmt: skip
+                raise StoreError(
+                    f"{self._reader.config.url}: it takes more than {QUERY_SECONDS:g} s",
+                    "Request fewer instants, columns or nodes.",
+                )
             first = f'last("{frames}")' if last else f'"{frames}"'  # the others are of its point
             found += self._reader.series(
                 f"SELECT {first}, {fields} FROM {source} WHERE {self._among}{self._nodes} "
@@ -182,15 +177,12 @@ class _LaneQuery:
         source, frames = source_of(self.query.table, step), frames_field(self.lane)
         return bool(
             self._reader.series(
-                f'SELECT "{frames}" FROM {source} WHERE {self._among} '
-                f"AND time <= {self.query.when.first} LIMIT 1"
+                f'SELECT "{frames}" FROM {source} WHERE {self._among} AND time <= {self.query.when.first} LIMIT 1'
             )
         )
 
 
-def _spans(
-    when: PastInstants, reach: int, width: int, usual: int
-) -> Iterator[tuple[int, int, bool]]:
+def _spans(when: PastInstants, reach: int, width: int, usual: int) -> Iterator[tuple[int, int, bool]]:
     """Yield spans of time, start excluded, and whether only the newest point of each counts; `width`
     of a point is to be over at an instant, `usual` is how far points are from each other."""
 
@@ -236,7 +228,7 @@ def _devices(table: Table, found: Sequence[Series]) -> list[StoredDevice]:
     return [
         StoredDevice(number, node, key, _number(tags.get(its.number, "")), tags.get(its.name, ""))
         for number, ((node, key), (_, tags)) in enumerate(newest.items())
-    ]  # fmt: skip
+    ]
 
 
 def _number(text: str) -> int | None:

@@ -40,9 +40,7 @@ class InfluxReader:
         """Return one metric of one device, as `Store.history`. Raises `StoreError`."""
         known = METRICS.get(metric)
         if known is None:
-            raise StoreError(
-                f"history: there is no metric {metric!r}; docs/metrics.md names them all"
-            )
+            raise StoreError(f"history: there is no metric {metric!r}; docs/metrics.md names them all")
         if step and known.lane is Lane.FAST:
             step = max(step, self.config.every_seconds)  # shorter buckets would be mostly empty
         start, end = max(start, OLDEST), min(end, NEWEST)
@@ -64,20 +62,19 @@ class InfluxReader:
         )
         return [(row[0], row[1], row[1], row[1]) for row in self._rows(text)]
 
-    def _found(
-        self, metric: Metric, device: str, start: int, end: int, width: int
-    ) -> tuple[list[HistoryRow], int]:
+    def _found(self, metric: Metric, device: str, start: int, end: int, width: int) -> tuple[list[HistoryRow], int]:
         """Return rows and the width of a bucket: the requested one, or a wider one where nothing finer is
         kept."""
         rollup = self._rollup(width) if width else 0
         while True:
-            found = self._buckets(metric, device, start, end, width, rollup) if width else (
-                self._every(metric, device, start, end))  # fmt: skip
+            found = (
+                self._buckets(metric, device, start, end, width, rollup)
+                if width
+                else (self._every(metric, device, start, end))
+            )
             begin = found[0][0] if found else end
             coarser = (step for step in self.config.rollup_seconds if step > rollup)
-            rollup = next(
-                (step for step in coarser if self._any(metric, device, start, begin, step)), 0
-            )
+            rollup = next((step for step in coarser if self._any(metric, device, start, begin, step)), 0)
             if not rollup:
                 return found, width
             width = max(width, rollup * SECOND)
@@ -91,9 +88,7 @@ class InfluxReader:
         )
         return start < last and bool(self._rows(text))
 
-    def _buckets(
-        self, metric: Metric, device: str, start: int, end: int, width: int, rollup: int
-    ) -> list[HistoryRow]:
+    def _buckets(self, metric: Metric, device: str, start: int, end: int, width: int, rollup: int) -> list[HistoryRow]:
         found: list[Row] = []
         begin = start
         if rollup:
@@ -120,31 +115,27 @@ class InfluxReader:
             return start
         return int(rows[-1][0] // (step * SECOND) + 1) * step * SECOND
 
-    def _rolled(
-        self, metric: Metric, device: str, start: int, end: int, width: int, step: int
-    ) -> list[Row]:
+    def _rolled(self, metric: Metric, device: str, start: int, end: int, width: int, step: int) -> list[Row]:
         name, where = metric.name, self._of(metric, device, start, end)
         source, grouped = source_of(metric.table, step), _grouped(width)
         if metric.kind == "counter":
             text = f'SELECT last("{name}") FROM {source} WHERE {where} {grouped}'
             return [(row[0], row[1], row[1], row[1], 1.0) for row in self._rows(text)]
         if keeps_last(metric):
-            text = (f'SELECT mean("{name}"), min("{low(name)}"), max("{high(name)}"), '
-                    f'sum("{readings(name)}") FROM {source} WHERE {where} {grouped}')  # fmt: skip
+            text = (
+                f'SELECT mean("{name}"), min("{low(name)}"), max("{high(name)}"), '
+                f'sum("{readings(name)}") FROM {source} WHERE {where} {grouped}'
+            )
             return [(row[0], row[1], row[2], row[3], row[4] or 0.0) for row in self._rows(text)]
         inner = (
             f'SELECT "{name}" * "{readings(name)}" AS "p", "{readings(name)}" AS "n", '
             f'"{low(name)}" AS "low", "{high(name)}" AS "high" FROM {source} WHERE {where}'
         )
-        text = (
-            'SELECT sum("p"), sum("n"), min("low"), max("high") '
-            f"FROM ({inner}) WHERE {_span(start, end)} {grouped}"
-        )
+        text = f'SELECT sum("p"), sum("n"), min("low"), max("high") FROM ({inner}) WHERE {_span(start, end)} {grouped}'
         return [
-            (row[0], row[1] / row[2] if row[1] is not None and row[2] else None, row[3], row[4],
-             row[2] or 0.0)
+            (row[0], row[1] / row[2] if row[1] is not None and row[2] else None, row[3], row[4], row[2] or 0.0)
             for row in self._rows(text)
-        ]  # fmt: skip
+        ]
 
     def _plain(self, metric: Metric, device: str, start: int, end: int, width: int) -> list[Row]:
         name, where = metric.name, self._of(metric, device, start, end)
@@ -175,17 +166,21 @@ class InfluxReader:
         if answer.status >= 300 or problem:
             raise refused(self._client, answer, problem or answer.text[:200])
         if not found:
-            raise StoreError(f"{self.config.url}: {len(answer.text):,} bytes that are no complete answer",
-                             "Request less: fewer devices, columns or instants.")  # fmt: skip
-        series = [
-            each for result in found.get("results") or [] for each in result.get("series", ())
-        ]
+            raise StoreError(
+                f"{self.config.url}: {len(answer.text):,} bytes that are no complete answer",
+                "Request less: fewer devices, columns or instants.",
+            )
+        series = [each for result in found.get("results") or [] for each in result.get("series", ())]
         if any(each.get("name") == "databases" for each in series):
-            raise StoreError(f"{self.config.url}: it answers no InfluxQL, as VictoriaMetrics does not",
-                             "Query it in PromQL, or use the embedded store.")  # fmt: skip
+            raise StoreError(
+                f"{self.config.url}: it answers no InfluxQL, as VictoriaMetrics does not",
+                "Query it in PromQL, or use the embedded store.",
+            )
         if any(each.get("partial") for each in series):
-            raise StoreError(f"{self.config.url}: it sent a part of the answer only",
-                             "Raise max-row-limit in the server's settings, or request less.")  # fmt: skip
+            raise StoreError(
+                f"{self.config.url}: it sent a part of the answer only",
+                "Raise max-row-limit in the server's settings, or request less.",
+            )
         return series
 
 
@@ -198,8 +193,7 @@ def _span(start: int, end: int) -> str:
 
 
 def _grouped(width: int) -> str:
-    return f"GROUP BY time({width}ns) fill(none)" if width % 1000 else (
-        f"GROUP BY time({width // 1000}u) fill(none)")  # fmt: skip
+    return f"GROUP BY time({width}ns) fill(none)" if width % 1000 else (f"GROUP BY time({width // 1000}u) fill(none)")
 
 
 def quoted(text: str) -> str:

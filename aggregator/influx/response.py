@@ -99,20 +99,22 @@ def evaluate(reply: ServerReply, points: int, now: float) -> WriteVerdict:
     if status in {401, 403}:
         return WriteVerdict(WriteAction.FIX, problem=f"the server denies access ({status}): {text}")
     if status == 404:
-        return WriteVerdict(WriteAction.FIX, problem=text or "the server has no such address (404)",
-                       missing="database not found" in text or "bucket" in text)  # fmt: skip
-    if status in {429, 503}:
-        return WriteVerdict(WriteAction.WAIT, wait=retry_after(reply.retry_after, now, LONGEST_PAUSE),
-                       problem=f"the server requests a pause ({status})")  # fmt: skip
-    if status >= 500 and "retention policy not found" in text:
         return WriteVerdict(
-            WriteAction.FIX, problem=text, missing=True
-        )  # InfluxDB 1.x calls that its own error
+            WriteAction.FIX,
+            problem=text or "the server has no such address (404)",
+            missing="database not found" in text or "bucket" in text,
+        )
+    if status in {429, 503}:
+        return WriteVerdict(
+            WriteAction.WAIT,
+            wait=retry_after(reply.retry_after, now, LONGEST_PAUSE),
+            problem=f"the server requests a pause ({status})",
+        )
+    if status >= 500 and "retention policy not found" in text:
+        return WriteVerdict(WriteAction.FIX, problem=text, missing=True)  # InfluxDB 1.x calls that its own error
     if outcome is HttpOutcome.RETRY:
         return WriteVerdict(WriteAction.WAIT, problem=f"the server fails ({status}): {text}")
-    return WriteVerdict(
-        WriteAction.FIX, problem=f"an answer that no InfluxDB gives ({status}): {text[:200]}"
-    )
+    return WriteVerdict(WriteAction.FIX, problem=f"an answer that no InfluxDB gives ({status}): {text[:200]}")
 
 
 def _refused(reply: ServerReply, text: str, points: int) -> WriteVerdict:
@@ -126,9 +128,7 @@ def _refused(reply: ServerReply, text: str, points: int) -> WriteVerdict:
         many = int(dropped[1]) if dropped else 0
         many = max(many, lines, text.count("unable to parse"))
         if many or dropped:
-            return WriteVerdict(
-                WriteAction.ON, Counter({reason: min(points, max(1, many))}), problem=text
-            )
+            return WriteVerdict(WriteAction.ON, Counter({reason: min(points, max(1, many))}), problem=text)
     if points > 1:
         return WriteVerdict(WriteAction.SPLIT, problem=text)
     return WriteVerdict(WriteAction.ON, Counter({reason: 1}), problem=text)

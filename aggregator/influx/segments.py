@@ -78,9 +78,7 @@ class SpoolSegment:
 
 def pack(record: SpoolRecord) -> bytes:
     """Return the bytes of a request."""
-    return RECORDS.pack(
-        record.body, record.policy.encode(), record.points, record.first, record.last
-    )
+    return RECORDS.pack(record.body, record.policy.encode(), record.points, record.first, record.last)
 
 
 def read(file: BinaryIO, start: int) -> SpoolRecord | None:

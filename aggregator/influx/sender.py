@@ -16,13 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aggregator.influx.client import InfluxClient, UnreachableError
-from aggregator.influx.response import (
-    CONFIG_WAIT,
-    ServerReply,
-    WriteAction,
-    WriteVerdict,
-    evaluate,
-)
+from aggregator.influx.response import CONFIG_WAIT, ServerReply, WriteAction, WriteVerdict, evaluate
 from aggregator.influx.segments import SpoolRecord
 from aggregator.influx.setup import prepare
 from aggregator.influx.spool import Spool, SpoolPosition
@@ -66,8 +60,9 @@ class SenderMetrics:
 class _LaterError(Exception):
     """A request is to be sent again."""
 
-    def __init__(self, problem: str, *, wait: float | None = None, fix: bool = False,
-                 missing: bool = False, broken: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self, problem: str, *, wait: float | None = None, fix: bool = False, missing: bool = False, broken: bool = False
+    ) -> None:
         super().__init__(problem)
         self.wait, self.fix, self.missing, self.broken = wait, fix, missing, broken
 
@@ -76,12 +71,7 @@ class SpoolSender:
     """Delivers one spool to one server."""
 
     def __init__(
-        self,
-        config: InfluxConfig,
-        spool: Spool,
-        *,
-        wall: Callable[[], float],
-        dice: random.Random | None = None,
+        self, config: InfluxConfig, spool: Spool, *, wall: Callable[[], float], dice: random.Random | None = None
     ) -> None:
         self._config = config
         self._client = InfluxClient(config)
@@ -156,9 +146,7 @@ class SpoolSender:
         refused = self._send(record.policy, record.body, record.points)
         self._note_delivered(place, record, refused)
 
-    def _note_delivered(
-        self, place: SpoolPosition, record: SpoolRecord, refused: Counter[str]
-    ) -> None:
+    def _note_delivered(self, place: SpoolPosition, record: SpoolRecord, refused: Counter[str]) -> None:
         metrics = self.metrics
         if self._spool.settle(place):
             metrics.refused.update(refused)
@@ -266,9 +254,7 @@ class SpoolSender:
         for reason in verdict.refused:
             if reason not in self._reported:
                 self._reported.add(reason)
-                log.error(
-                    "influxdb: refuses lines (%s), reported once: %s", reason, verdict.problem
-                )
+                log.error("influxdb: refuses lines (%s), reported once: %s", reason, verdict.problem)
 
     def _problem(self, text: str) -> None:
         if text != self.problem:

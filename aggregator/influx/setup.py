@@ -33,11 +33,12 @@ def prepare(client: InfluxClient, report: Report) -> InfluxServer:
         elif server.major == 1:
             _database(client, report)
         else:
-            raise StoreError(f"{client.config.url}: no InfluxDB answers there (no "
-                             "X-Influxdb-Version). Look at aggregator.store.influxdb.url.")  # fmt: skip
+            raise StoreError(
+                f"{client.config.url}: no InfluxDB answers there (no "
+                "X-Influxdb-Version). Look at aggregator.store.influxdb.url."
+            )
     except UnreachableError as error:
-        raise StoreError(f"{error}. Start the server, or mend aggregator.store.influxdb.url."
-                         ) from error  # fmt: skip
+        raise StoreError(f"{error}. Start the server, or mend aggregator.store.influxdb.url.") from error
     return server
 
 
@@ -51,8 +52,11 @@ def _database(client: InfluxClient, report: Report) -> None:
     name = _quoted(config.database)
     kept = policies(config)
     first, seconds = next(iter(kept.items()))
-    execute(client, f"CREATE DATABASE {name} WITH DURATION {exact_duration(seconds)} REPLICATION 1 "
-                 f"NAME {_quoted(first)}", may_fail="retention policy conflicts")  # fmt: skip
+    execute(
+        client,
+        f"CREATE DATABASE {name} WITH DURATION {exact_duration(seconds)} REPLICATION 1 NAME {_quoted(first)}",
+        may_fail="retention policy conflicts",
+    )
     there = {row[0]: row[2] for row in rows(execute(client, f"SHOW RETENTION POLICIES ON {name}"))}
     for number, (policy, seconds) in enumerate(kept.items()):
         verb = "ALTER" if policy in there else "CREATE"
@@ -68,8 +72,10 @@ def _database(client: InfluxClient, report: Report) -> None:
 def _check_v2(client: InfluxClient) -> None:
     reply = client.request("POST", "/api/v2/write", {"bucket": "x", "org": "x"}, b"")
     if reply.status == 404 and "page not found" in reply.text:
-        raise StoreError(f"{client.config.url}: this release has no /api/v2/write (InfluxDB 1.8 "
-                         'has). Write api = "v1" under [aggregator.store.influxdb].')  # fmt: skip
+        raise StoreError(
+            f"{client.config.url}: this release has no /api/v2/write (InfluxDB 1.8 "
+            'has). Write api = "v1" under [aggregator.store.influxdb].'
+        )
 
 
 def execute(client: InfluxClient, text: str, may_fail: str = "") -> dict[str, Any]:
@@ -131,36 +137,30 @@ def _buckets(client: InfluxClient, report: Report) -> None:
             body = {"orgID": org, "name": name, "retentionRules": rules}
             ident = _json(client, "POST", "/api/v2/buckets", {}, body)["id"]
         _mapping(client, config.database, policy, ident, org, first=number == 0)
-        report(
-            f"bucket {name}: kept {exact_duration(seconds)}, mapped to {config.database}.{policy}"
-        )
+        report(f"bucket {name}: kept {exact_duration(seconds)}, mapped to {config.database}.{policy}")
 
 
 def _org(client: InfluxClient, config: InfluxConfig) -> str:
     query = {"org": config.org} if config.org else {}
     found = _json(client, "GET", "/api/v2/orgs", query).get("orgs")
     if not found:
-        raise StoreError(f"{config.url}: there is no organisation {config.org!r}. Look at "
-                         "aggregator.store.influxdb.org.")  # fmt: skip
+        raise StoreError(
+            f"{config.url}: there is no organisation {config.org!r}. Look at aggregator.store.influxdb.org."
+        )
     return str(found[0]["id"])
 
 
-def _mapping(
-    client: InfluxClient, database: str, policy: str, ident: str, org: str, *, first: bool
-) -> None:
+def _mapping(client: InfluxClient, database: str, policy: str, ident: str, org: str, *, first: bool) -> None:
     """Map database and policy to a bucket, for queries in InfluxQL."""
     query = {"orgID": org, "db": database, "rp": policy}
     found = _json(client, "GET", "/api/v2/dbrps", query).get("content") or []
     if any(each.get("bucketID") == ident and not each.get("virtual") for each in found):
         return
-    body = {"bucketID": ident, "orgID": org, "database": database,
-            "retention_policy": policy, "default": first}  # fmt: skip
+    body = {"bucketID": ident, "orgID": org, "database": database, "retention_policy": policy, "default": first}
     _json(client, "POST", "/api/v2/dbrps", {}, body)
 
 
-def _json(
-    client: InfluxClient, method: str, path: str, query: dict[str, str], body: object = None
-) -> dict[str, Any]:
+def _json(client: InfluxClient, method: str, path: str, query: dict[str, str], body: object = None) -> dict[str, Any]:
     content = None if body is None else msgspec.json.encode(body)
     reply = client.request(method, path, query, content, {"Content-Type": "application/json"})
     found = reply.json()

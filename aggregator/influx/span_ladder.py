@@ -130,9 +130,8 @@ class OpenSpans:
 def some(frames: Frames, rows: npt.NDArray[np.bool_]) -> Frames:
     """Return some of the frames."""
     return Frames(
-        frames.run[rows], frames.seq[rows], frames.sampled_at[rows],
-        frames.received_at[rows], frames.backfilled[rows],
-    )  # fmt: skip
+        frames.run[rows], frames.seq[rows], frames.sampled_at[rows], frames.received_at[rows], frames.backfilled[rows]
+    )
 
 
 def closed(span: OpenSpan) -> Iterator[tuple[int, SpanAggregates]]:

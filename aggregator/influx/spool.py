@@ -15,15 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aggregator.folder import kinds
-from aggregator.influx.segments import (
-    Loss,
-    SpooledRequest,
-    SpoolRecord,
-    SpoolSegment,
-    pack,
-    read,
-    scan,
-)
+from aggregator.influx.segments import Loss, SpooledRequest, SpoolRecord, SpoolSegment, pack, read, scan
 from telemetry.errors import StoreError
 from telemetry.files.record_log import RecordFile
 
@@ -88,11 +80,7 @@ class Spool:
         for record in records:
             packed = pack(record)
             retained = record.policy in self._retained
-            entries.append(
-                SpooledRequest(
-                    offset, len(packed), record.points, record.first, record.last, retained
-                )
-            )
+            entries.append(SpooledRequest(offset, len(packed), record.points, record.first, record.last, retained))
             offset += len(packed)
             parts.append(packed)
         self._file.append(b"".join(parts))
@@ -115,11 +103,7 @@ class Spool:
     def _bound(self) -> None:
         while self.bytes > self._most and len(self._segments) > 1:
             victim = next(
-                (
-                    each
-                    for each in list(self._segments)[:-1]
-                    if self._busy is None or each.number != self._busy.segment
-                ),
+                (each for each in list(self._segments)[:-1] if self._busy is None or each.number != self._busy.segment),
                 None,
             )
             if victim is None:
@@ -129,25 +113,19 @@ class Spool:
     def _drop(self, segment: SpoolSegment, reason: str) -> None:
         """Drop a segment; its retained records are appended again, unless they are most of it."""
         kept = [
-            number
-            for number, entry in enumerate(segment.entries)
-            if entry.retained and number >= segment.delivered
+            number for number, entry in enumerate(segment.entries) if entry.retained and number >= segment.delivered
         ]
         if 2 * sum(segment.entries[number].size for number in kept) > segment.size:
             kept = []
         readable = [(number, self._read(segment, number)) for number in kept]
         kept = [number for number, record in readable if record is not None]
         left = [
-            entry
-            for number, entry in enumerate(segment.entries)
-            if number >= segment.delivered and number not in kept
+            entry for number, entry in enumerate(segment.entries) if number >= segment.delivered and number not in kept
         ]
         self._write([each for _, each in readable if each is not None])
         points = sum(entry.points for entry in left)
         if points:
-            self._losses.append(
-                Loss(reason, points, min(e.first for e in left), max(e.last for e in left))
-            )
+            self._losses.append(Loss(reason, points, min(e.first for e in left), max(e.last for e in left)))
         self._remove(segment)
 
     def _remove(self, segment: SpoolSegment) -> None:
@@ -249,9 +227,7 @@ class Spool:
 
     def _open(self) -> None:
         kinds.make_folder(self._folder)
-        numbers = sorted(
-            int(path.stem) for path in self._folder.glob("*.spool") if path.stem.isdigit()
-        )
+        numbers = sorted(int(path.stem) for path in self._folder.glob("*.spool") if path.stem.isdigit())
         at, delivered = self._load_position()
         gone = at + 1 if delivered and at not in numbers else at  # its number is not given twice
         self._next = max([gone, *(number + 1 for number in numbers)])

@@ -42,10 +42,7 @@ class ChangeWatcher:
         self._states = np.empty((0, len(self._columns)), np.float32)
 
     def detect(
-        self,
-        device: npt.NDArray[np.int64],
-        at: npt.NDArray[np.int64],
-        gauges: npt.NDArray[np.float32],
+        self, device: npt.NDArray[np.int64], at: npt.NDArray[np.int64], gauges: npt.NDArray[np.float32]
     ) -> StateChanges | None:
         """Return the changes, or all states of a new device. A frame older than one before it changes
         nothing, and a gap is no change."""
@@ -70,9 +67,7 @@ class ChangeWatcher:
         if not found:
             return None
         chosen = np.concatenate([rows for rows, _ in found])
-        return StateChanges(
-            device[chosen], at[chosen], np.concatenate([values for _, values in found])
-        )
+        return StateChanges(device[chosen], at[chosen], np.concatenate([values for _, values in found]))
 
     def _grow(self) -> None:
         missing = self._places.size - len(self._seen)

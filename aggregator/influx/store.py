@@ -91,9 +91,7 @@ class InfluxStore:
         known = self._ledger.known()
         self._writer.add_devices(known.devices)
         self._runs = {(run.node, run.session): run.id for run in known.runs}
-        self._seen = StoredSpans(
-            {self._runs[key]: found for key, found in self._ledger.accounted().items()}
-        )
+        self._seen = StoredSpans({self._runs[key]: found for key, found in self._ledger.accounted().items()})
         self._watches = {at: ChangeWatcher(at) for at in range(len(SCHEMA.blocks))}
         self._spans.restore(self._saved)
         if deliver:
@@ -122,15 +120,7 @@ class InfluxStore:
         commit = self._commit
         gone = set(batch.removed_nodes)
         commit.inventories = [each for each in commit.inventories if each.node not in gone]
-        for name in (
-            "events",
-            "holes",
-            "inventories",
-            "runs",
-            "devices",
-            "ended_runs",
-            "removed_nodes",
-        ):
+        for name in ("events", "holes", "inventories", "runs", "devices", "ended_runs", "removed_nodes"):
             getattr(commit, name).extend(getattr(batch, name))
         self._outbox += self._writer.events(batch.events)
         self._outbox += self._writer.holes(batch.holes, batch.at)
@@ -234,9 +224,7 @@ class InfluxStore:
         query = PastQuery(table, tuple(columns), when, dict(reach), nodes)
         return read_past(self._reader, query, self._ledger.later(table, when.first))
 
-    def events(
-        self, start: int, end: int, node: str | None, kind: str | None, limit: int
-    ) -> list[StoredEvent]:
+    def events(self, start: int, end: int, node: str | None, kind: str | None, limit: int) -> list[StoredEvent]:
         """Return events, newest first, from the ledger."""
         return self._ledger.events(start, end, node, kind, limit)
 
@@ -244,11 +232,7 @@ class InfluxStore:
         """Store jobs in the ledger. The server gets those that have ended when nothing of them changes any more; one that
         changes after that comes again."""
         self._ledger.write_jobs(jobs)
-        late = {
-            each.row.end // SECOND
-            for each in jobs
-            if each.row.end is not None and each.row.end < self._jobs_sent
-        }
+        late = {each.row.end // SECOND for each in jobs if each.row.end is not None and each.row.end < self._jobs_sent}
         for second in sorted(late):
             self._send(self._ledger.ended_jobs(second * SECOND, (second + 1) * SECOND))
 
@@ -290,10 +274,12 @@ class InfluxStore:
             name="influxdb",
             problem=problem,
             warning=f"InfluxDB accepts no data, {self.spool.points} points wait in the spool; "
-            "`kilowatch influx check` reports the reason." if problem else "",
+            "`kilowatch influx check` reports the reason."
+            if problem
+            else "",
             lost_files=self._ledger.status().lost_files,
             families=families(self.sender.metrics, self.spool, self.dropped),
-        )  # fmt: skip
+        )
 
     # -- Upkeep --------------------------------------------------------------------------------
 
@@ -351,5 +337,6 @@ def _check(rows: BlockRows) -> None:
     block = SCHEMA.blocks[rows.block]
     wanted = (len(rows.frame), len(block.gauges)), (len(rows.frame), len(block.counters))
     if (rows.gauges.shape, rows.counters.shape) != wanted:
-        raise ValueError(f"rows of {block.name} have {rows.gauges.shape[1]} gauges and "
-                         f"{rows.counters.shape[1]} counters")  # fmt: skip
+        raise ValueError(
+            f"rows of {block.name} have {rows.gauges.shape[1]} gauges and {rows.counters.shape[1]} counters"
+        )

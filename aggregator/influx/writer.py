@@ -28,9 +28,7 @@ from aggregator.influx.names import (
     text_field,
     whole,
 )
-from aggregator.influx.names import (
-    changes as changes_of,
-)
+from aggregator.influx.names import changes as changes_of
 from aggregator.influx.segments import Loss, SpoolRecord
 from aggregator.influx.state_changes import StateChanges, names_of
 from aggregator.store.protocol import Hole, StoredDevice
@@ -84,18 +82,13 @@ class Writer:
         """Yield lines with readings or means, or with a roll-up of `step` seconds."""
         columns = _rolled(block, cells) if step else _plain(block, cells)
         table = SCHEMA.blocks[block].table
-        chunks = self._encoder.encode(
-            measurement(table, step), self._of(block, cells.device), cells.first, columns
-        )
+        chunks = self._encoder.encode(measurement(table, step), self._of(block, cells.device), cells.first, columns)
         yield from (Lines(policy(step), chunk) for chunk in chunks)
 
     def changes(self, block: int, found: StateChanges) -> Iterator[Lines]:
         """Yield lines with changes of states."""
         names = names_of(block)
-        columns = [
-            LineColumn(name, np.ascontiguousarray(found.values[:, at]))
-            for at, name in enumerate(names)
-        ]
+        columns = [LineColumn(name, np.ascontiguousarray(found.values[:, at])) for at, name in enumerate(names)]
         chunks = self._encoder.encode(
             changes_of(SCHEMA.blocks[block].table), self._of(block, found.device), found.at, columns
         )
@@ -130,8 +123,9 @@ class Writer:
             named = tags({"cluster": self._cluster, "node": event.node, "kind": event.kind,
                           "gpu": event.gpu, "code": code if _is_code(code) else None})  # fmt: skip
             moment = event.at // MILLISECOND
-            texts.append(f"{EVENTS}{named} count=1i,id={text_field(event.id)},"
-                         f"text={text_field(event.message)} {moment}\n")  # fmt: skip
+            texts.append(
+                f"{EVENTS}{named} count=1i,id={text_field(event.id)},text={text_field(event.message)} {moment}\n"
+            )
             moments.append(moment)
         yield from _texts(texts, moments)
 
@@ -140,9 +134,11 @@ class Writer:
         texts = []
         for hole in holes:
             named = tags({"cluster": self._cluster, "node": hole.node, "reason": hole.reason})
-            texts.append(f"{HOLES}{named} frames={hole.last - hole.first + 1}i,first={hole.first}i,"
-                         f"last={hole.last}i,session={text_field(str(hole.session))} "
-                         f"{at // MILLISECOND}\n")  # fmt: skip
+            texts.append(
+                f"{HOLES}{named} frames={hole.last - hole.first + 1}i,first={hole.first}i,"
+                f"last={hole.last}i,session={text_field(str(hole.session))} "
+                f"{at // MILLISECOND}\n"
+            )
         yield from _texts(texts, [at // MILLISECOND] * len(texts))
 
     def jobs(self, ended: Iterable[JobRow]) -> Iterator[Lines]:
@@ -153,7 +149,9 @@ class Writer:
         for row in ended:
             if row.end is None:
                 continue
-            named = tags({"cluster": self._cluster, "scheduler": row.scheduler, "user": row.user, "account": row.account})  # fmt: skip
+            named = tags(
+                {"cluster": self._cluster, "scheduler": row.scheduler, "user": row.user, "account": row.account}
+            )
             second = row.end // SECOND
             moment = second * 1000 + ranks[named, second] % 1000
             ranks[named, second] += 1
@@ -166,8 +164,10 @@ class Writer:
         texts = []
         for number, loss in enumerate(losses):
             named = tags({"cluster": self._cluster, "reason": loss.reason})
-            texts.append(f"{HOLES}{named} points={loss.points}i,from_ms={loss.first}i,"
-                         f"to_ms={loss.last}i {at // MILLISECOND + number}\n")  # fmt: skip
+            texts.append(
+                f"{HOLES}{named} points={loss.points}i,from_ms={loss.first}i,"
+                f"to_ms={loss.last}i {at // MILLISECOND + number}\n"
+            )
         yield from _texts(texts, [at // MILLISECOND] * len(texts))
 
 
@@ -185,8 +185,11 @@ def _job_fields(row: JobRow, end: int) -> str:
         "restart": row.restart, "nodes": len(row.nodes), "gpus": row.gpus, "exit_code": row.exit_code,
         "begin_ms": row.begin // MILLISECOND, "end_ms": end // MILLISECOND,
     }  # fmt: skip
-    numbers: dict[str, float | None] = {"seconds": (end - row.begin) / SECOND, "wait_seconds": row.wait_seconds,
-                                          "time_limit_seconds": row.time_limit_seconds}  # fmt: skip
+    numbers: dict[str, float | None] = {
+        "seconds": (end - row.begin) / SECOND,
+        "wait_seconds": row.wait_seconds,
+        "time_limit_seconds": row.time_limit_seconds,
+    }
     if (summary := row.summary) is not None:
         whole_ones["gpus_idle"] = summary.gpus_idle
         numbers |= {name: getattr(summary, name) for name in JOB_FIGURES}

@@ -96,9 +96,7 @@ class BackfillPlanner:
             first, last = self._range(account, effort)
             missing = _missing(account, first, last)
             self._asked[account] = _Request(first, last, now + self._wait(effort), missing)
-            command = Command(
-                kind=CommandKind.RESEND, about=account.session, first=first, last=last
-            )
+            command = Command(kind=CommandKind.RESEND, about=account.session, first=first, last=last)
             asks.append(NodeCommand(account.node, command))
         return asks
 
@@ -108,9 +106,7 @@ class BackfillPlanner:
             self._efforts.pop(account, None)
             self._asked.pop(account, None)
 
-    def replied(
-        self, account: SessionAccount, reply: CommandReply, now: float, most: int = MOST_GONE
-    ) -> list[Hole]:
+    def replied(self, account: SessionAccount, reply: CommandReply, now: float, most: int = MOST_GONE) -> list[Hole]:
         """Apply a node's answer, which comes after its frames; return the frames that are lost for good.
         `most`: how many spans of `gone` count; the others are requested again."""
         holes: list[Hole] = []

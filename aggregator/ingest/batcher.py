@@ -101,9 +101,7 @@ class Batcher:
                 self.aside.works(name)
         return np.concatenate([Frames.none().sampled_at, *self._unevaluated[before:]])
 
-    def _flush_apart(
-        self, arrivals: Sequence[ArrivedFrame], now: float, wall: int, error: Exception
-    ) -> None:
+    def _flush_apart(self, arrivals: Sequence[ArrivedFrame], now: float, wall: int, error: Exception) -> None:
         """Flush the frames of the nodes that can be flushed, found by halves; set the others aside."""
         by_node: dict[str, list[ArrivedFrame]] = {}
         for each in arrivals:
@@ -280,9 +278,7 @@ class Batcher:
             if not slow:
                 continue
             node.slow_seq = frame.seq
-            part = replace(
-                arrival, frame=msgspec.structs.replace(frame, blocks=slow), rows=node.rows
-            )
+            part = replace(arrival, frame=msgspec.structs.replace(frame, blocks=slow), rows=node.rows)
             age = max(0.0, (node.fleet_node.sampled_at - frame.sampled_at) / 1e9)
             self._show(_assembled([part], 0), now - age)
 
@@ -364,7 +360,5 @@ def _arrays(group: _BlockParts) -> _AssembledBlock:
     if not group.block.same:
         gauges, counters = translate(source, SCHEMA.blocks[group.block.target], gauges, counters)
     positions = np.repeat(np.array(group.positions, np.int32), group.counts)
-    block = BlockRows(
-        group.block.target, positions, np.concatenate(group.devices), gauges, counters
-    )
+    block = BlockRows(group.block.target, positions, np.concatenate(group.devices), gauges, counters)
     return _AssembledBlock(block, np.concatenate(group.places) if group.places else None)

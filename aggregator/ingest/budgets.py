@@ -63,15 +63,7 @@ class TokenBucket:
 class NodeBudget:
     """The rates of one node."""
 
-    __slots__ = (
-        "_at",
-        "_config",
-        "_devices",
-        "_events",
-        "_sessions",
-        "bytes_left",
-        "messages_left",
-    )
+    __slots__ = ("_at", "_config", "_devices", "_events", "_sessions", "bytes_left", "messages_left")
 
     def __init__(self, config: IngestBudgets, now: float) -> None:
         self._config = config
@@ -98,9 +90,7 @@ class NodeBudget:
         self.messages_left += 1
         self.bytes_left += size
         if few:
-            raise over(
-                "messages_per_second", f"more than {messages:g} messages a second of one node"
-            )
+            raise over("messages_per_second", f"more than {messages:g} messages a second of one node")
         raise over("bytes_per_second", f"more than {size_rate:.0f} bytes a second of one node")
 
     def event(self, size: int, now: float) -> None:
@@ -144,10 +134,7 @@ class ClusterBudget:
             raise over("gpus_per_node", f"{gpus} GPUs of one node")
         if links > config.links_per_node:
             raise over("links_per_node", f"{links} links of one node")
-        if (
-            len(inventory.pools) > gpus
-            or sum(len(pool.gpus) for pool in inventory.pools) > 4 * gpus
-        ):
+        if len(inventory.pools) > gpus or sum(len(pool.gpus) for pool in inventory.pools) > 4 * gpus:
             raise over("gpus_per_node", f"{len(inventory.pools)} memory pools of {gpus} GPUs")
         if before is not None:
             gpus, links = gpus - len(before.gpus), links - len(before.links)

@@ -57,13 +57,7 @@ class DeadLetters:
             return
         self._kept[reason] = number + 1
         about = msgspec.json.encode(
-            RejectedMessage(
-                at=at,
-                topic=topic[:512],
-                reason=reason,
-                detail=detail[:512],
-                length=len(payload),
-            )
+            RejectedMessage(at=at, topic=topic[:512], reason=reason, detail=detail[:512], length=len(payload))
         )
         self._left -= len(sample) + len(about)
         stem = self._folder / f"{reason}-{number:02d}"
@@ -74,5 +68,4 @@ class DeadLetters:
             log.warning("quarantine: %s: %s", self._folder, error.strerror)
             return
         if not number:
-            log.warning("dropped a message: %s (%s) on %s; a sample is %s.bin",
-                        reason, detail, topic, stem)  # fmt: skip
+            log.warning("dropped a message: %s (%s) on %s; a sample is %s.bin", reason, detail, topic, stem)

@@ -24,9 +24,7 @@ async def when_idle(idle: asyncio.Event) -> None:
 class HeldMessages:
     """Passes messages on in their order: at once, or when the fleet may change again."""
 
-    def __init__(
-        self, receive: Receive, idle: asyncio.Event, round_robin: RoundRobin | None = None
-    ) -> None:
+    def __init__(self, receive: Receive, idle: asyncio.Event, round_robin: RoundRobin | None = None) -> None:
         """`idle`: set while the fleet may change. `round_robin`: the turns of long work."""
         self._round_robin = round_robin or RoundRobin()
         self._receive = receive

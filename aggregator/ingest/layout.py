@@ -94,9 +94,7 @@ def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:
     """Return the layout of an inventory; new devices get their numbers."""
     node = inventory.node
     devices = {
-        table: np.array(
-            registry.devices(node, kind.keys(inventory), kind.names(inventory)), np.int32
-        )
+        table: np.array(registry.devices(node, kind.keys(inventory), kind.names(inventory)), np.int32)
         if kind.count(inventory)
         else _NO_DEVICES
         for table, kind in KINDS.items()
@@ -138,9 +136,9 @@ def _block(number: int, block: Block, devices: npt.NDArray[np.int32], *, same: b
     )
 
 
-def translate(source: Block, target: Block, gauges: Floats, counters: Floats) -> tuple[
-    npt.NDArray[np.float32], npt.NDArray[np.float64]
-]:  # fmt: skip
+def translate(
+    source: Block, target: Block, gauges: Floats, counters: Floats
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
     """Return rows of another release's block in the columns of ours, matched by name."""
     rows = len(gauges)
     found: dict[str, Floats] = {name: gauges[:, at] for at, name in enumerate(source.gauges)}

@@ -74,9 +74,8 @@ class _BlockMeans:
             for one in np.unique(position):
                 among = position == one
                 part = BlockRows(
-                    rows.block, position[among], rows.device[among],
-                    rows.gauges[among], rows.counters[among],
-                )  # fmt: skip
+                    rows.block, position[among], rows.device[among], rows.gauges[among], rows.counters[among]
+                )
                 self._add(frames, part, runs[among], sampled[among], slots[among])
             return
         self._add(frames, rows, runs, sampled, slots)
@@ -91,9 +90,7 @@ class _BlockMeans:
     ) -> None:
         # Nodes begin at ten different seconds, so that not all means are ready at once.
         spans = (sampled // _SECOND + runs % SPAN_SECONDS) // SPAN_SECONDS
-        over = (self._frames[slots] > 0) & (
-            (self._span[slots] != spans) | (self._run[slots] != runs)
-        )
+        over = (self._frames[slots] > 0) & ((self._span[slots] != spans) | (self._run[slots] != runs))
         self._close(slots[over])
         new = slots[self._frames[slots] == 0]
         numbers = frames.seq[rows.frame]
@@ -125,11 +122,18 @@ class _BlockMeans:
             gauges = self._sums[slots] / counts.astype(np.float32)
         self._ready.append(
             MeanRows(
-                self._number, self._device[slots], self._run[slots], self._first[slots],
-                self._last[slots], self._at[slots], self._received[slots],
-                self._frames[slots], gauges, self._counters[slots],
+                self._number,
+                self._device[slots],
+                self._run[slots],
+                self._first[slots],
+                self._last[slots],
+                self._at[slots],
+                self._received[slots],
+                self._frames[slots],
+                gauges,
+                self._counters[slots],
             )
-        )  # fmt: skip
+        )
         self._frames[slots] = 0
 
     def _slots_of(self, devices: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

@@ -40,8 +40,11 @@ class NodeClocks:
             return at
         if known is None or known.session != session or not live(at + known.ns, wall):
             if known is None:
-                log.warning("node=%s its clock is off by %.0f s: its readings are stored under the "
-                            "time at which they come", node, (at - wall) / 1e9)  # fmt: skip
+                log.warning(
+                    "node=%s its clock is off by %.0f s: its readings are stored under the time at which they come",
+                    node,
+                    (at - wall) / 1e9,
+                )
             known = self.offsets[node] = ClockOffset(session, wall - at)
         return at + known.ns
 

@@ -50,9 +50,7 @@ class Refusals:
     def add(self, node: str | None, reason: str, detail: str, now: float) -> None:
         """Count a message of a node, None for a name that is no node of ours; `now`: monotonic seconds."""
         counts = self._stats.refused
-        name = (
-            OTHERS if node is None or (node not in counts and len(counts) >= MOST_NODES) else node
-        )
+        name = OTHERS if node is None or (node not in counts and len(counts) >= MOST_NODES) else node
         by_reason = counts.setdefault(name, {})
         by_reason[reason] = by_reason.get(reason, 0) + 1
         series = self._series.setdefault(name, _Series())

@@ -107,14 +107,8 @@ class Interner:
             host={sys.intern(name): sys.intern(value) for name, value in inventory.host.items()},
             schema=self._schemas.setdefault(inventory.schema, inventory.schema),
             gpus=tuple(map(self._gpu, inventory.gpus)),
-            links=tuple(
-                msgspec.structs.replace(link, **_interned(link, _LINK_TEXTS))
-                for link in inventory.links
-            ),
-            ports=tuple(
-                msgspec.structs.replace(port, **_interned(port, _PORT_TEXTS))
-                for port in inventory.ports
-            ),
+            links=tuple(msgspec.structs.replace(link, **_interned(link, _LINK_TEXTS)) for link in inventory.links),
+            ports=tuple(msgspec.structs.replace(port, **_interned(port, _PORT_TEXTS)) for port in inventory.ports),
         )
 
     def _gpu(self, gpu: Gpu) -> Gpu:
@@ -132,9 +126,7 @@ _NODE_TEXTS = (
     "cluster", "kilowatch", "source", "role", "driver_version", "cuda_version", "nvml_version", "driver_state",
     "driver_message",
 )  # fmt: skip
-_GPU_TEXTS = (
-    "name", "pci", "vbios", "part_number", "brand", "inforom", "architecture", "slot", "fabric_cluster",
-)  # fmt: skip
+_GPU_TEXTS = ("name", "pci", "vbios", "part_number", "brand", "inforom", "architecture", "slot", "fabric_cluster")
 _LINK_TEXTS = "gpu", "peer_kind", "peer_pci", "peer"
 _PORT_TEXTS = (
     "adapter", "pci", "link_layer", "model", "firmware", "interface", "gpu", "role", "bond", "switch", "switch_port",
@@ -152,9 +144,7 @@ def _interned(device: msgspec.Struct, names: Sequence[str]) -> dict[str, str]:
 class EventIntake:
     """Events of the fleet, each once however often it comes: for the store, the rules and viewers."""
 
-    def __init__(
-        self, stats: Stats, clocks: NodeClocks, note: Callable[[Event], None] = lambda _: None
-    ) -> None:
+    def __init__(self, stats: Stats, clocks: NodeClocks, note: Callable[[Event], None] = lambda _: None) -> None:
         """`note`: called with each event of a node, once."""
         self._note = note
         self._stats = stats
@@ -266,10 +256,7 @@ class MessageRouter:
         """The last events, newest last."""
 
     def restore(
-        self,
-        inventories: Iterable[Inventory],
-        accounted: Mapping[tuple[str, int], IntervalSet],
-        now: float = 0.0,
+        self, inventories: Iterable[Inventory], accounted: Mapping[tuple[str, int], IntervalSet], now: float = 0.0
     ) -> None:
         """Begin with what the store knows: its nodes show as stale, not as absent. `now`: monotonic
         seconds."""
@@ -283,8 +270,10 @@ class MessageRouter:
                 log.warning("node=%s its stored inventory is left out: %s", inventory.node, error)
                 continue
             if len(self.nodes) >= self._budgets.nodes:
-                log.warning("ingest: the store knows more nodes than aggregator.budgets.nodes = %d; "
-                            "the rest is left out", self._budgets.nodes)  # fmt: skip
+                log.warning(
+                    "ingest: the store knows more nodes than aggregator.budgets.nodes = %d; the rest is left out",
+                    self._budgets.nodes,
+                )
                 break
             shared = self._interner.inventory(inventory)
             node = self._sequence.node(shared.node, now)
@@ -337,13 +326,7 @@ class MessageRouter:
             self._refuse(error, topic, payload, now, wall, node)
 
     def _refuse(
-        self,
-        error: Exception,
-        topic: str,
-        payload: bytes,
-        now: float,
-        wall: int,
-        node: NodeTracker | None,
+        self, error: Exception, topic: str, payload: bytes, now: float, wall: int, node: NodeTracker | None
     ) -> None:
         """Refuse a message on which something raised, whoever's fault it is."""
         if not isinstance(error, WireError):
@@ -356,13 +339,7 @@ class MessageRouter:
             self.refusals.add(None if node is None else node.name, FAULT, str(error), now)
 
     def refuse(
-        self,
-        error: WireError,
-        topic: str,
-        payload: bytes,
-        now: float,
-        wall: int,
-        node: NodeTracker | None = None,
+        self, error: WireError, topic: str, payload: bytes, now: float, wall: int, node: NodeTracker | None = None
     ) -> None:
         """Count a message that is refused, and keep a sample; `node`: of whom, if it is known."""
         detail, topic = border.clean(str(error)[:512]), border.clean(topic[:512])
@@ -379,9 +356,7 @@ class MessageRouter:
             node = None
         self.refuse(error, topic, b"", now, wall, node)
 
-    def _route(
-        self, topic: str, payload: bytes, now: float, wall: int
-    ) -> tuple[NodeTracker, Topic] | None:
+    def _route(self, topic: str, payload: bytes, now: float, wall: int) -> tuple[NodeTracker, Topic] | None:
         """Return the node and kind of a topic; None for a message that is dealt with already."""
         address = border.check_topic(topic, self._config.cluster)
         if self.shards is not None and address.shard not in self.shards:
@@ -392,9 +367,7 @@ class MessageRouter:
         route = self._routes[topic] = node, address.kind
         return route
 
-    def _newcomer(
-        self, address: Address, payload: bytes, now: float, wall: int
-    ) -> NodeTracker | None:
+    def _newcomer(self, address: Address, payload: bytes, now: float, wall: int) -> NodeTracker | None:
         """Return the new tracker of a name; None while its messages are held. Raises `WireError`."""
         name, kind, newcomers = address.node, address.kind, self._newcomers
         if kind is Topic.COMMAND or not payload:  # ours; or a retained message that was cleared
@@ -405,10 +378,7 @@ class MessageRouter:
             return self._sequence.node(name, now)
         if kind is Topic.FRAME:
             self._first_frame(name, payload, now, wall)
-        elif (
-            kind in {Topic.STATUS, Topic.INVENTORY, Topic.JOBS}
-            and len(payload) <= frames.MAX_FRAME_BYTES
-        ):
+        elif kind in {Topic.STATUS, Topic.INVENTORY, Topic.JOBS} and len(payload) <= frames.MAX_FRAME_BYTES:
             newcomers.hold(name, kind, payload, now)
         else:
             raise over("newcomers", f"{len(newcomers)} names without an inventory and a frame")
@@ -436,9 +406,7 @@ class MessageRouter:
             if not node.proven:
                 self.remove(name)
 
-    def _frame(
-        self, node: NodeTracker, payload: bytes, now: float, wall: int, *, live: bool
-    ) -> None:
+    def _frame(self, node: NodeTracker, payload: bytes, now: float, wall: int, *, live: bool) -> None:
         frame = border.decode_frame(payload)
         if not live or self._clocks.offsets or not border.live(frame.sampled_at, wall):
             frame = self._timed(node, frame, wall, live=live)
@@ -460,16 +428,7 @@ class MessageRouter:
             raise WireError("clock", f"a frame of {at / 1e9:.0f} s since 1970")
         return frame if right == at else msgspec.structs.replace(frame, sampled_at=right)
 
-    def _accept(
-        self,
-        node: NodeTracker,
-        frame: Frame,
-        size: int,
-        received_at: int,
-        now: float,
-        *,
-        live: bool,
-    ) -> None:
+    def _accept(self, node: NodeTracker, frame: Frame, size: int, received_at: int, now: float, *, live: bool) -> None:
         room = not self._batcher.full(self._config.store.pending_bytes)
         if not room:
             self._stats.drop("no_room")
@@ -602,9 +561,7 @@ class MessageRouter:
             same = bool(machine) and machine_of(holder.inventory) == machine
             unheard = same and not holder.online and not math.isfinite(holder.seen)
             soon = max(RENAMED_SECONDS, 3 * holder.interval)
-            silent = now - max(holder.seen, self._began) > HELD_SECONDS or (
-                unheard and now - self._listening > soon
-            )
+            silent = now - max(holder.seen, self._began) > HELD_SECONDS or (unheard and now - self._listening > soon)
             if not (silent or holder.ended or (held is not None and not held.present)) and not (
                 self._registry.had(inventory.node, gpu.uuid)
             ):
@@ -632,11 +589,7 @@ class MessageRouter:
         spans = len(status.ring)
         if spans > self._budgets.spans_per_status:
             raise over("spans_per_status", f"{spans} spans in a status")
-        if (
-            status.state is NodeState.ONLINE
-            and not node.proven
-            and spans > (FEW_SPANS if node.layouts else 0)
-        ):
+        if status.state is NodeState.ONLINE and not node.proven and spans > (FEW_SPANS if node.layouts else 0):
             self._newcomers.hold(node.name, Topic.STATUS, payload, now)
             status = msgspec.structs.replace(status, ring=())
         self._sequence.report_status(node, status, now)
@@ -644,11 +597,7 @@ class MessageRouter:
     # -- Removal ---------------------------------------------------------------------------------
 
     def acquire(
-        self,
-        shard: str,
-        inventories: Iterable[Inventory],
-        accounted: Mapping[tuple[str, int], IntervalSet],
-        now: float,
+        self, shard: str, inventories: Iterable[Inventory], accounted: Mapping[tuple[str, int], IntervalSet], now: float
     ) -> None:
         """Begin with a shard: with what is known of its nodes and stored of their frames. Nothing is
         requested of them before `confirm`."""
@@ -658,9 +607,7 @@ class MessageRouter:
         self._sequence.withheld_shards.add(shard)
         self.restore(inventories, accounted, now)
 
-    def confirm(
-        self, shard: str, accounted: Mapping[tuple[str, int], IntervalSet], now: float
-    ) -> None:
+    def confirm(self, shard: str, accounted: Mapping[tuple[str, int], IntervalSet], now: float) -> None:
         """Go on to request what is missing of a shard: nobody else receives it, and this is what was stored
         of it."""
         for (name, session), stored in accounted.items():
@@ -713,11 +660,7 @@ class MessageRouter:
     def online(self, name: str, now: float) -> bool:
         """Return whether the collector of a node runs: it is connected, or something came lately."""
         node = self.nodes.get(name)
-        return (
-            node is not None
-            and node.online
-            and now - max(node.since, node.last_frame) < ONLINE_SECONDS
-        )
+        return node is not None and node.online and now - max(node.since, node.last_frame) < ONLINE_SECONDS
 
     def expire(self, now: float) -> list[str]:
         """Remove what is long gone: names without an inventory, nodes that are offline and silent, and
@@ -731,8 +674,9 @@ class MessageRouter:
             before = now - self._budgets.expiry_seconds
             removed = self._sequence.silent_since(before)
             for name in removed:
-                log.info("node=%s removed: nothing came from it for %.0f days", name,
-                         self._budgets.expiry_seconds / 86_400)  # fmt: skip
+                log.info(
+                    "node=%s removed: nothing came from it for %.0f days", name, self._budgets.expiry_seconds / 86_400
+                )
                 self.remove(name)
                 self._stats.nodes_expired += 1
             for node in self.nodes.values():
@@ -769,10 +713,7 @@ class MessageRouter:
 
     def load(self, now: float) -> dict[str, float]:
         """Return the readings of the load that concern frames in memory, by their signal."""
-        return {
-            "store": self._batcher.waits(now),
-            "pending": self._batcher.share(self._config.store.pending_bytes),
-        }
+        return {"store": self._batcher.waits(now), "pending": self._batcher.share(self._config.store.pending_bytes)}
 
     def drain_batch(self, wall: int) -> Batch:
         """Return what came since the last batch and is to be stored; call `stored` when it is."""

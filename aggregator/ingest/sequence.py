@@ -16,13 +16,7 @@ import numpy.typing as npt
 
 from aggregator.config import BackfillConfig
 from aggregator.ingest.backfill import BackfillPlanner, NodeCommand
-from aggregator.ingest.budgets import (
-    NEWCOMER_SESSIONS,
-    ClusterBudget,
-    NodeBudget,
-    TokenBucket,
-    over,
-)
+from aggregator.ingest.budgets import NEWCOMER_SESSIONS, ClusterBudget, NodeBudget, TokenBucket, over
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import NodeLayout
 from aggregator.ingest.ledger import FrameLedger, SessionAccount
@@ -225,9 +219,7 @@ class NodeTracker:
         self.layouts = [layout, *before][:KEPT_LAYOUTS]
         placed = self.fleet_node = fleet.place(layout.inventory)
         self.rows = {
-            table: np.arange(rows.start, rows.stop, dtype=np.intp)
-            if rows.stop > rows.start
-            else _NO_ROWS
+            table: np.arange(rows.start, rows.stop, dtype=np.intp) if rows.stop > rows.start else _NO_ROWS
             for table, rows in placed.rows.items()
         }
         self.show(fleet)
@@ -242,10 +234,7 @@ class NodeTracker:
         if self.session is not None and placed.session != self.session:
             placed.session, placed.seq = self.session, -1
         status = self.status
-        if status is not None and (placed.interval, placed.slow_interval) != (
-            status.interval,
-            status.slow_interval,
-        ):
+        if status is not None and (placed.interval, placed.slow_interval) != (status.interval, status.slow_interval):
             fleet.set_intervals(placed, status.interval, status.slow_interval)
 
 
@@ -253,12 +242,7 @@ class FrameSequence:
     """The frames of all nodes: which are new, which are missing, and which are lost."""
 
     def __init__(
-        self,
-        config: BackfillConfig,
-        budgets: IngestBudgets,
-        fleet: Fleet,
-        stats: Stats,
-        registry: IdRegistry,
+        self, config: BackfillConfig, budgets: IngestBudgets, fleet: Fleet, stats: Stats, registry: IdRegistry
     ) -> None:
         self._config = config
         self._budgets = budgets
@@ -282,9 +266,7 @@ class FrameSequence:
         """Return a node, a new one if need be."""
         node = self.nodes.get(name)
         if node is None:
-            node = self.nodes[name] = NodeTracker(
-                name, self.ledger.sessions(name), NodeBudget(self._budgets, now), now
-            )
+            node = self.nodes[name] = NodeTracker(name, self.ledger.sessions(name), NodeBudget(self._budgets, now), now)
         return node
 
     def restore(self, node: NodeTracker, session: int, stored: IntervalSet) -> None:
@@ -298,15 +280,7 @@ class FrameSequence:
     # -- Frames ----------------------------------------------------------------------------------
 
     def accept(
-        self,
-        node: NodeTracker,
-        frame: Frame,
-        size: int,
-        received_at: int,
-        now: float,
-        *,
-        live: bool,
-        room: bool,
+        self, node: NodeTracker, frame: Frame, size: int, received_at: int, now: float, *, live: bool, room: bool
     ) -> ArrivedFrame | None:
         """Account for a frame; return it unless it is there already, must wait for an inventory, or
         has neither `room` to be stored nor is its node's newest. Raises `WireError`."""
@@ -339,9 +313,7 @@ class FrameSequence:
         node.frames += 1
         if account.run < 0:
             account.run = self._registry.run(node.name, session)
-        return ArrivedFrame(
-            node, frame, layout, account.run, received_at, size, not live, rows, room
-        )
+        return ArrivedFrame(node, frame, layout, account.run, received_at, size, not live, rows, room)
 
     def _is_newest(self, node: NodeTracker, frame: Frame, now: float, wall: int) -> bool:
         was_online = node.online
@@ -445,9 +417,7 @@ class FrameSequence:
     def silent_since(self, before: float) -> list[str]:
         """Return the nodes that are offline and of which nothing was heard since `before`."""
         return [
-            name
-            for name, node in self.nodes.items()
-            if not node.online and max(node.since, node.last_frame) < before
+            name for name, node in self.nodes.items() if not node.online and max(node.since, node.last_frame) < before
         ]
 
     def end_sessions(self, node: NodeTracker, before: float = float("inf")) -> int:
@@ -456,10 +426,7 @@ class FrameSequence:
         over_now = [
             account
             for session, account in node.accounts.items()
-            if account.since < before
-            and session != node.session
-            and session not in node.ring
-            and not account.missing
+            if account.since < before and session != node.session and session not in node.ring and not account.missing
         ]
         for account in over_now:
             del node.accounts[account.session]
@@ -555,9 +522,7 @@ class FrameSequence:
 
     # -- Accounts --------------------------------------------------------------------------------
 
-    def _new_account(
-        self, node: NodeTracker, session: int, last: int, now: float
-    ) -> SessionAccount:
+    def _new_account(self, node: NodeTracker, session: int, last: int, now: float) -> SessionAccount:
         """Return a new account of a session that has frame `last`. Raises `WireError`."""
         most = self._budgets.sessions_per_node if node.proven else NEWCOMER_SESSIONS
         if len(node.accounts) >= most and not (node.proven and self.end_sessions(node)):
@@ -622,14 +587,20 @@ class FrameSequence:
                 self._stats.frames_lost += count
             else:  # anybody may name a node and claim a year
                 self._stats.frames_lost_claimed += count
-            log.warning("node=%s: %d frames are lost (%s): session %d, %d to %d",
-                        hole.node, count, hole.reason, hole.session, hole.first, hole.last)  # fmt: skip
+            log.warning(
+                "node=%s: %d frames are lost (%s): session %d, %d to %d",
+                hole.node,
+                count,
+                hole.reason,
+                hole.session,
+                hole.first,
+                hole.last,
+            )
 
 
 def _same_rows(one: NodeLayout, other: NodeLayout) -> bool:
     return all(
-        np.array_equal(mine.devices, theirs.devices)
-        for mine, theirs in zip(one.blocks, other.blocks, strict=True)
+        np.array_equal(mine.devices, theirs.devices) for mine, theirs in zip(one.blocks, other.blocks, strict=True)
     )
 
 
@@ -649,7 +620,5 @@ def _outlines(ring: Iterable[FrameSpan]) -> dict[int, FrameSpan]:
     spans: dict[int, FrameSpan] = {}
     for span in ring:
         other = spans.get(span.session, span)
-        spans[span.session] = FrameSpan(
-            span.session, min(span.first, other.first), max(span.last, other.last)
-        )
+        spans[span.session] = FrameSpan(span.session, min(span.first, other.first), max(span.last, other.last))
     return spans

@@ -69,7 +69,7 @@ class Names:
             jobs=tuple(job for job in message.jobs if job.key in left or job.key not in self._aliases),
             allocations=tuple(allocations),
             processes=tuple(_named(each, now) for each in message.processes),
-        )  # fmt: skip
+        )
 
 
 def _named(process: GpuProcess, now: Mapping[tuple[JobKey, str], JobKey]) -> GpuProcess:
@@ -97,9 +97,7 @@ def without_aliases(rows: Sequence[JobRow]) -> list[JobRow]:
     return list(_without(rows, named))
 
 
-def _without(
-    rows: Iterable[JobRow], named: Mapping[tuple[str, str], list[JobRow]]
-) -> Iterator[JobRow]:
+def _without(rows: Iterable[JobRow], named: Mapping[tuple[str, str], list[JobRow]]) -> Iterator[JobRow]:
     for row in rows:
         its = named.get((row.scheduler, row.id), ())
         if row.cluster or not any(_same(row, other) for other in its):

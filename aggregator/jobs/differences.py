@@ -19,11 +19,7 @@ PROCESS_SECONDS = 10.0
 def differences(job: Job, rows: Sequence[AllocationRow], account: JobAccount | None) -> list[str]:
     """Return where the sources of a job disagree, and which ends nobody said. `job`: as nodes and scheduler have it,
     without its account."""
-    return [
-        *_of_gpus(rows),
-        *_of_ends(rows),
-        *(() if account is None else _of_account(job, rows, account)),
-    ]
+    return [*_of_gpus(rows), *_of_ends(rows), *(() if account is None else _of_account(job, rows, account))]
 
 
 def _of_gpus(rows: Sequence[AllocationRow]) -> Iterator[str]:
@@ -54,11 +50,7 @@ def _of_account(job: Job, rows: Sequence[AllocationRow], account: JobAccount) ->
             yield f"{its} knows no begin of this run"
     elif names.has_runs and (late := _lateness(first.begin, account.begin, first.begin_from)):
         yield f"it had its first GPU {late} than its begin in {its}"
-    if (
-        account.end is not None
-        and last.end is not None
-        and (late := _lateness(last.end, account.end, last.end_from))
-    ):
+    if account.end is not None and last.end is not None and (late := _lateness(last.end, account.end, last.end_from)):
         yield f"it gave its last GPU back {late} than its end in {its}"
     if job.state not in {*SAYS_NOTHING, account.state} and job.end:
         yield f"{job.state} here, {account.state} in {its}"

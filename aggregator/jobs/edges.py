@@ -130,11 +130,7 @@ class EdgeCounters:
         for at in its.tries.keys() - times:
             del its.tries[at]
         new = times - its.known.keys() - its.tries.keys()
-        lost = [
-            at
-            for at, tries in its.tries.items()
-            if tries >= MOST_TRIES and at < max(new, default=0)
-        ]
+        lost = [at for at, tries in its.tries.items() if tries >= MOST_TRIES and at < max(new, default=0)]
         if lost:  # its node was out of reach, and may send its readings after it said what is new
             self._seek(its, gpu, max(lost), max(new))
         for at in new:
@@ -203,9 +199,7 @@ class EdgeCounters:
         return {edge for edge in window.edges if self.given_up(edge.gpu, [edge.at])}
 
 
-def interpolated(
-    times: npt.NDArray[np.int64], joules: npt.NDArray[np.float64], at: int, most: float
-) -> float | None:
+def interpolated(times: npt.NDArray[np.int64], joules: npt.NDArray[np.float64], at: int, most: float) -> float | None:
     """Return a counter at a time between two readings, at most so many seconds apart; None where there are none, or
     where the counter began anew between them."""
     read = np.isfinite(joules) & (times > 0)

@@ -22,9 +22,7 @@ MUCH_PCIE = 2e9
 """Bytes a second over PCIe that are worth a word: an eighth of what 16 lanes of version 3 carry one way."""
 LIMITED = 0.1
 """Share of the GPU time under a clock limit that is worth a line."""
-_FAULTY_LIMITS = (
-    "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown",
-)  # fmt: skip
+_FAULTY_LIMITS = ("hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
 """Reasons for limited clocks that a healthy GPU at full load does not have, as it has the power limit."""
 
 
@@ -66,14 +64,10 @@ def _use(found: JobSummary, gpus: int, spare: int) -> Iterator[str]:
         moved = found.pcie_bytes_per_second or 0.0
         data = f", and PCIe moves {rate_text('pcie', moved)} a GPU" if moved >= MUCH_PCIE else ""
         yield f"use {percent(use)} in the mean: the GPUs mostly wait{data}"
-    limited, reason = max(
-        (found.clock_limit_seconds.get(name, 0.0), name) for name in _FAULTY_LIMITS
-    )
+    limited, reason = max((found.clock_limit_seconds.get(name, 0.0), name) for name in _FAULTY_LIMITS)
     share = limited / (found.gpu_hours * 3600)
     if share >= LIMITED:
         yield f"clocks limited by {limit_word(reason)} for {percent(min(1.0, share))} of its GPU time"
     if found.partial:
         read = [each for each in (found.coverage, found.energy_coverage) if each is not None]
-        yield (
-            f"partial: {percent(min(read))} of its GPU time was read" if read else "no use was read"
-        )
+        yield (f"partial: {percent(min(read))} of its GPU time was read" if read else "no use was read")

@@ -36,7 +36,9 @@ def joined_job(
 ) -> StoredJob:
     """Return the parts of a job, by the name of the aggregator, as one. `holder`: of a node, "" where none
     answers for it; `wall`: ns since 1970; `months`: as `JobService` has them."""
-    if len(parts) == 1 and all(holder(row.node) in {name, ""} for name, its in parts.items() for row in its.record.allocations):  # fmt: skip
+    if len(parts) == 1 and all(
+        holder(row.node) in {name, ""} for name, its in parts.items() for row in its.record.allocations
+    ):
         return next(iter(parts.values()))
     ordered = sorted(parts.values(), key=_newness)
     counts = _accounts(ordered)
@@ -45,7 +47,7 @@ def joined_job(
         reduce(newer_facts, (each.record.job for each in ordered)),
         reported=max((each.record.reported for each in ordered if each.record.reported), key=_is_over, default=None),
         account=next((each.record.account for each in reversed(ordered) if each.record.account), None),
-    )  # fmt: skip
+    )
     for row in _rows(parts, holder, accounts):
         tracked.rows.setdefault(row.node, []).append(row)
     faults: Counter[str] = Counter()
@@ -59,9 +61,7 @@ def joined_job(
     phase = tracked.phase
     if phase is JobPhase.RUNNING and all(part.row.phase is not phase for part in ordered):
         phase = JobPhase.SILENT
-    return StoredJob(
-        row=row_of_job(tracked, summary, phase), record=tracked.record(), summary=summary, accounts=its,
-    )  # fmt: skip
+    return StoredJob(row=row_of_job(tracked, summary, phase), record=tracked.record(), summary=summary, accounts=its)
 
 
 def joined_sums(rows: Sequence[JobRow]) -> JobRow:
@@ -113,9 +113,12 @@ def _added(summaries: Sequence[JobSummary]) -> JobSummary | None:
     peaks = [each.memory_peak_bytes for each in summaries if each.memory_peak_bytes is not None]
     currency = next((each.currency for each in summaries if each.currency), "")
     return JobSummary(
-        **found, utilization_ratio=ratio, currency=currency, gpus_idle=sum(idle) if idle else None,
+        **found,
+        utilization_ratio=ratio,
+        currency=currency,
+        gpus_idle=sum(idle) if idle else None,
         memory_peak_bytes=max(peaks, default=None),
-    )  # fmt: skip
+    )
 
 
 def _newness(part: StoredJob) -> tuple[int, int]:
@@ -146,20 +149,17 @@ def _counted(
     begin, end = min(row.begin for row in rows), max(row.end or FOREVER for row in rows)
     counters = {at: joules for each in accounts for at, joules in each.counters.items()}
     complete = next(
-        (
-            each for each in accounts
-            if each.energy_from is EnergyFrom.COUNTERS and {begin, end} <= each.counters.keys()
-        ),
+        (each for each in accounts if each.energy_from is EnergyFrom.COUNTERS and {begin, end} <= each.counters.keys()),
         None,
-    )  # fmt: skip
+    )
     if complete is None:
         whole = joined_account(accounts)
         alone = not whole.shared and all(row.instance is None for row in rows)
-        if end == FOREVER or not alone or any(each.joules and not each.counters for each in accounts):  # fmt: skip
+        if end == FOREVER or not alone or any(each.joules and not each.counters for each in accounts):
             return whole
     else:  # that is the energy of all of its time: of what the others had of it, too
         counters |= complete.counters
-        whole = joined_account([each if each is complete else _without_energy(each) for each in accounts])  # fmt: skip
+        whole = joined_account([each if each is complete else _without_energy(each) for each in accounts])
         whole = replace(whole, counters=complete.counters, energy_from=complete.energy_from)
     spans, begins = spans_of(rows), months(begin, end)
     joules = grown(spans, counters)
@@ -175,9 +175,7 @@ def _without_energy(account: GpuAccount) -> GpuAccount:
 
 
 def _rows(
-    parts: Mapping[str, StoredJob],
-    holder: Callable[[str], str],
-    accounts: Mapping[Place, GpuAccount],
+    parts: Mapping[str, StoredJob], holder: Callable[[str], str], accounts: Mapping[Place, GpuAccount]
 ) -> list[AllocationRow]:
     """Return the allocations of all parts, each once."""
     found: dict[tuple[object, ...], list[AllocationRow]] = {}
@@ -194,9 +192,7 @@ def _rows(
             same.append(replace(row, end=end, lost=True))
         else:
             same.append(row)
-    return sorted(
-        (row for its in found.values() for row in its), key=lambda row: (row.begin, row.node, row.gpu)
-    )  # fmt: skip
+    return sorted((row for its in found.values() for row in its), key=lambda row: (row.begin, row.node, row.gpu))
 
 
 def _overlap(row: AllocationRow, other: AllocationRow) -> bool:
@@ -218,7 +214,9 @@ def _held(parts: Sequence[StoredJob], tracked: TrackedJob, wall: int) -> dict[Pl
             reported.setdefault(place, []).append((use.held_seconds, rows.get(place, [])))
     found = {}
     for place, its in _by_place(tracked.allocations).items():
-        seconds = [each for each, rows in reported.get(place, ()) if sorted(rows, key=_begin) == sorted(its, key=_begin)]  # fmt: skip
+        seconds = [
+            each for each, rows in reported.get(place, ()) if sorted(rows, key=_begin) == sorted(its, key=_begin)
+        ]
         alone = len(reported.get(place, ())) == 1 and seconds
         found[place] = seconds[0] if alone else held_seconds(its, wall)
     return found

@@ -76,7 +76,7 @@ class TrackedJob:
             submitted=known.submitted or account.submitted or 0,
             eligible=known.eligible or account.eligible or 0,
             time_limit=known.time_limit or (UNLIMITED if account.unlimited else account.time_limit_seconds),
-        )  # fmt: skip
+        )
         if known.state not in SAYS_NOTHING | _ENDED_STATES:
             return known
         return replace(known, state=account.state, exit_code=account.exit_code)
@@ -105,11 +105,7 @@ class TrackedJob:
         facts = self.facts
         since = max(facts.submitted, facts.eligible)
         exact = facts.begin or any(row.begin_from in _EXACT for row in self.allocations)
-        return (
-            (self.begin - since) / 1e9
-            if exact and facts.submitted and self.begin >= since
-            else None
-        )
+        return (self.begin - since) / 1e9 if exact and facts.submitted and self.begin >= since else None
 
     @property
     def end(self) -> int | None:
@@ -118,9 +114,7 @@ class TrackedJob:
             return None
         reported = 0 if self.reported is None else self.reported.end
         ends = [row.end or 0 for row in self.allocations]
-        if not any(
-            row.end_by for row in self.allocations
-        ):  # else its epilog was that of a newer run
+        if not any(row.end_by for row in self.allocations):  # else its epilog was that of a newer run
             ends.append(self.job.end)
         return reported or max(ends)
 
@@ -145,9 +139,7 @@ class TrackedJob:
 
     def record(self) -> JobRecord:
         """Return what the store keeps."""
-        return JobRecord(
-            job=self.job, allocations=self.allocations, reported=self.reported, account=self.account
-        )
+        return JobRecord(job=self.job, allocations=self.allocations, reported=self.reported, account=self.account)
 
 
 def part_of(key: JobKey, tracked: TrackedJob) -> str:
@@ -207,9 +199,7 @@ class JobLedger:
         past = () if before is None else before.past
         if before is not None and before.session != message.session:
             past = (*past, before.session)[-MOST_SESSIONS:]
-        self._nodes[node] = _NodeLists(
-            message.session, message.version, message.at, message.at, past
-        )
+        self._nodes[node] = _NodeLists(message.session, message.version, message.at, message.at, past)
         return True
 
     def amend(self, node: str, message: NodeJobs, at: int) -> None:
@@ -252,18 +242,8 @@ class JobLedger:
             if _is_one(row, other):
                 ended = row.end is not None and other.end is not None
                 later = max(row, other, key=lambda each: each.end or 0)
-                end = (
-                    (later.end, later.end_from, later.lost)
-                    if ended
-                    else (None, other.end_from, False)
-                )
-                rows[at] = replace(
-                    other,
-                    begin=min(row.begin, other.begin),
-                    end=end[0],
-                    end_from=end[1],
-                    lost=end[2],
-                )
+                end = (later.end, later.end_from, later.lost) if ended else (None, other.end_from, False)
+                rows[at] = replace(other, begin=min(row.begin, other.begin), end=end[0], end_from=end[1], lost=end[2])
                 self.changed_gpus.add((row.node, row.gpu))
                 return
         self._add(job, row)
@@ -302,9 +282,12 @@ class JobLedger:
                 unseen = row.lost or row.end is None
                 if unseen and account.end is not None and account.end >= row.begin:
                     rows[number] = replace(
-                        row, end=account.end, end_from=Precision.ACCOUNTING, lost=False,
+                        row,
+                        end=account.end,
+                        end_from=Precision.ACCOUNTING,
+                        lost=False,
                         end_by="" if row.lost else SCHEDULERS[key.scheduler].accounting,
-                    )  # fmt: skip
+                    )
                     self.changed_gpus.add((node, row.gpu))
 
     def confirm(self, node: str, session: int, at: int) -> None:
@@ -376,10 +359,10 @@ class JobLedger:
             return None
         rows = tracked.rows.get(node, [])
         same = [
-            at for at, row in enumerate(rows)
-            if row.gpu == each.gpu and row.instance == each.instance
-            and row.step == each.step and row.kind is each.kind
-        ]  # fmt: skip
+            at
+            for at, row in enumerate(rows)
+            if row.gpu == each.gpu and row.instance == each.instance and row.step == each.step and row.kind is each.kind
+        ]
         for at in same:
             if rows[at].begin == each.begin:
                 return at
@@ -397,11 +380,20 @@ class JobLedger:
         if position is None:
             begin = each.begin or at
             row = AllocationRow(
-                node=node, gpu=each.gpu, instance=each.instance, step=each.step, kind=each.kind,
-                begin=begin, end=max(begin, each.end) if each.end else None,
-                begin_from=each.begin_from, end_from=each.end_from, source=each.source,
-                assumed=each.assumed, end_by=each.end_by, end_after=each.end_after or None,
-            )  # fmt: skip
+                node=node,
+                gpu=each.gpu,
+                instance=each.instance,
+                step=each.step,
+                kind=each.kind,
+                begin=begin,
+                end=max(begin, each.end) if each.end else None,
+                begin_from=each.begin_from,
+                end_from=each.end_from,
+                source=each.source,
+                assumed=each.assumed,
+                end_by=each.end_by,
+                end_after=each.end_after or None,
+            )
             if each.job not in self.jobs:
                 self.fresh.add(each.job)
             self._add(facts or Job(key=each.job), row)
@@ -416,9 +408,7 @@ class JobLedger:
         self.changed_gpus.add((node, each.gpu))
         return position
 
-    def _end_unlisted(
-        self, node: str, listed: set[tuple[JobKey, int]], at: int | None, seen: int
-    ) -> None:
+    def _end_unlisted(self, node: str, listed: set[tuple[JobKey, int]], at: int | None, seen: int) -> None:
         """End the rows of a node that last and are not listed at `at`: it was certain at `seen` that
         they lasted. `at` None: the node is gone."""
         for key in self._jobs_of.get(node, ()):
@@ -453,7 +443,7 @@ def _is_one(row: AllocationRow, other: AllocationRow) -> bool:
         (row.gpu, row.instance, row.step, row.kind) == (other.gpu, other.instance, other.step, other.kind)
         and (other.end is None or row.begin <= other.end)
         and (row.end is None or other.begin <= row.end)
-    )  # fmt: skip
+    )
 
 
 def _updated(row: AllocationRow, each: Allocation, at: int) -> AllocationRow:
@@ -466,14 +456,14 @@ def _updated(row: AllocationRow, each: Allocation, at: int) -> AllocationRow:
     if each.end:
         if row.end is None or row.lost or _is_more_exact(row, each):
             row = replace(
-                row, end=max(each.end, row.begin), end_from=each.end_from, lost=False,
-                end_by=each.end_by, end_after=each.end_after or None,
-            )  # fmt: skip
-    elif (
-        row.end is not None
-        and not row.end_by
-        and (row.lost or (row.end_from is not Precision.HOOK and at > row.end))
-    ):
+                row,
+                end=max(each.end, row.begin),
+                end_from=each.end_from,
+                lost=False,
+                end_by=each.end_by,
+                end_after=each.end_after or None,
+            )
+    elif row.end is not None and not row.end_by and (row.lost or (row.end_from is not Precision.HOOK and at > row.end)):
         row = replace(row, end=None, lost=False)
     if row.end is not None and row.end < row.begin:
         row = replace(row, end=row.begin)

@@ -33,9 +33,7 @@ async def find_here(jobs: JobService, store: JobStore, wanted: JobQuery, wall: i
     return sorted(without_aliases(seen), key=lambda row: -row.begin)
 
 
-async def whole_here(
-    jobs: JobService, store: JobStore, keys: Sequence[JobKey], wall: int
-) -> dict[JobKey, StoredJob]:
+async def whole_here(jobs: JobService, store: JobStore, keys: Sequence[JobKey], wall: int) -> dict[JobKey, StoredJob]:
     """Return all that is known of some jobs. `wall`: ns since 1970."""
     found = {key: jobs.stored(key, wall) for key in keys if key in jobs.ledger.jobs}
     rest = [key for key in keys if key not in found]
@@ -46,6 +44,4 @@ async def whole_here(
 def unheld_here(jobs: JobService, month: str) -> UnheldMonth:
     """Return the use of the GPUs that no job held in a month."""
     free = jobs.meter.unheld
-    return UnheldMonth(
-        free.get(UnheldKey(month, reported=True)), free.get(UnheldKey(month, reported=False))
-    )
+    return UnheldMonth(free.get(UnheldKey(month, reported=True)), free.get(UnheldKey(month, reported=False)))

@@ -22,11 +22,7 @@ def is_split(accounts: Iterable[GpuAccount]) -> bool:
 
 
 def month_summary(
-    accounts: Sequence[GpuAccount],
-    held: Mapping[tuple[str, str], float],
-    month: str,
-    after: str,
-    currency: str,
+    accounts: Sequence[GpuAccount], held: Mapping[tuple[str, str], float], month: str, after: str, currency: str
 ) -> JobSummary:
     """Return the summary of a job in a month, without what is no sum. `held`: seconds in it by node and
     UUID; `after`: the name of the next month."""
@@ -37,9 +33,7 @@ def month_account(account: GpuAccount, month: str, after: str) -> GpuAccount:
     """Return what was counted of an account in a month. `after`: the name of the next month."""
     begin, end = _sums_at(account, month), _sums_at(account, after)
     counted = {name: max(0.0, end[name] - begin[name]) for name in SUMS}
-    return msgspec.structs.replace(
-        GpuAccount(node=account.node, gpu=account.gpu, shared=account.shared), **counted
-    )
+    return msgspec.structs.replace(GpuAccount(node=account.node, gpu=account.gpu, shared=account.shared), **counted)
 
 
 def counted_account(
@@ -85,9 +79,7 @@ def _of_counters(
     node drew is added, as in the time of which it is known: of these seconds, else of all; without such a time it stays what
     was sampled."""
     found = {"joules": round(joules, 3), "joule_seconds": seconds}
-    its = next(
-        (its for its in (sums, totals) if its["beside_seconds"] > 0 and its["wall"] > 0), None
-    )
+    its = next((its for its in (sums, totals) if its["beside_seconds"] > 0 and its["wall"] > 0), None)
     if its is None:
         return found
     wall = max(0.0, joules + its["beside"] / its["beside_seconds"] * seconds)
@@ -98,9 +90,7 @@ def counted_by_month(account: GpuAccount) -> dict[tuple[str, str], float]:
     """Return what was counted in each month of each sum that follows from the counter, by month and name."""
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
     month, before = account.first, dict.fromkeys(COUNTED, 0.0)
-    for after, sums in [(name, _sums_at(account, name)) for name in sorted(account.edges)] + [
-        ("", _totals(account))
-    ]:
+    for after, sums in [(name, _sums_at(account, name)) for name in sorted(account.edges)] + [("", _totals(account))]:
         for name in COUNTED:
             found[month, name] += sums[name] - before[name]
         month, before = after, sums

@@ -26,9 +26,7 @@ class RunningUse(msgspec.Struct, kw_only=True):
     accounts: list[GpuAccount]
 
 
-def of_jobs(
-    ledger: JobLedger, meter: UsageMeter, aside: Isolation, now: float
-) -> Iterator[RunningUse]:
+def of_jobs(ledger: JobLedger, meter: UsageMeter, aside: Isolation, now: float) -> Iterator[RunningUse]:
     """Yield the use so far of each job that runs, but for those set aside; others may have a turn meanwhile."""
 
     def use(key: JobKey, tracked: TrackedJob) -> RunningUse:

@@ -19,16 +19,7 @@ from aggregator.scheduler.names import SLURM, SchedulerNames
 from api.jobs import AllocationRow
 from telemetry.devices import Gpu
 from telemetry.notations.batch import array_task
-from telemetry.wire.jobs import (
-    Allocation,
-    AllocationKind,
-    Job,
-    JobKey,
-    NodeJobs,
-    Precision,
-    UserPrivacy,
-    with_keys,
-)
+from telemetry.wire.jobs import Allocation, AllocationKind, Job, JobKey, NodeJobs, Precision, UserPrivacy, with_keys
 
 SAYS_NOTHING = frozenset({"", "ended", "lost"})
 """States of a job that do not tell how it ended."""
@@ -78,9 +69,7 @@ class Word(Protocol):
     def reported(self, key: JobKey, users: UserPrivacy) -> Job | None:
         """Return the facts of a job in the form in which a node lets persons leave it."""
 
-    def list_of(
-        self, message: NodeJobs, node: str, rows: Sequence[tuple[JobKey, AllocationRow]], now: int,
-    ) -> NodeJobs:  # fmt: skip
+    def list_of(self, message: NodeJobs, node: str, rows: Sequence[tuple[JobKey, AllocationRow]], now: int) -> NodeJobs:
         """Return a node's own list with its word added. `rows`: allocations of the node that are known so far."""
 
     def problems(self) -> list[str]:
@@ -91,11 +80,7 @@ class SchedulerWord:
     """The newest listing of a scheduler whose jobs have numbers."""
 
     def __init__(
-        self,
-        order: Order,
-        gpus_of: Callable[[str], Sequence[Gpu]],
-        began: int,
-        names: SchedulerNames = SLURM,
+        self, order: Order, gpus_of: Callable[[str], Sequence[Gpu]], began: int, names: SchedulerNames = SLURM
     ) -> None:
         """`gpus_of` returns the GPUs of a node; `began`: when the scheduler was first to be asked, ns since
         1970."""
@@ -148,11 +133,7 @@ class SchedulerWord:
         for key, gone in before.items():
             nodes |= _nodes_of(gone)
             ids.add(key.id)
-        ids |= {
-            key.id
-            for key in self._unsettled
-            if self._was_released(key, now) or key not in self._released
-        }
+        ids |= {key.id for key in self._unsettled if self._was_released(key, now) or key not in self._released}
         self._unsettled = {key for key in self._released if not self._was_released(key, now)}
         self.unknown = set(self._on)
         return Changed(nodes, ids, all=cluster != self.cluster)
@@ -172,16 +153,12 @@ class SchedulerWord:
         found = self._newest.get(key.id)
         return found if found is not None and (not key.cluster or found.key == key) else None
 
-    def list_of(
-        self, message: NodeJobs, node: str, rows: Sequence[tuple[JobKey, AllocationRow]], now: int,
-    ) -> NodeJobs:  # fmt: skip
+    def list_of(self, message: NodeJobs, node: str, rows: Sequence[tuple[JobKey, AllocationRow]], now: int) -> NodeJobs:
         """Return a node's own list with the scheduler's word added. `rows`: allocations of the node that are
         known so far."""
         keys = _Keys(self, rows)
         message = with_keys(message, keys.of)
-        message = replace(
-            message, allocations=tuple(keys.of_ended(each) for each in message.allocations)
-        )
+        message = replace(message, allocations=tuple(keys.of_ended(each) for each in message.allocations))
         if not self.sure(now):
             return message
         self.unknown.discard(short(node))
@@ -203,14 +180,13 @@ class SchedulerWord:
         job = replace(found.job, key=key, reason=self._reasons.get(found.key, ""))
         return job if users is UserPrivacy.NAMES else replace(job, user="", account="")
 
-    def _concluded(
-        self, message: NodeJobs, rows: Sequence[tuple[JobKey, AllocationRow]], now: int
-    ) -> NodeJobs:
+    def _concluded(self, message: NodeJobs, rows: Sequence[tuple[JobKey, AllocationRow]], now: int) -> NodeJobs:
         """Return a list in which what lasts for the node alone has ended, and what has once ended so still has."""
         before = {
             (key, row.gpu, row.instance, row.step, row.kind, row.begin): row
-            for key, row in rows if row.end is not None and row.end_by in {self.source, NEWER_RUN + self.source}
-        }  # fmt: skip
+            for key, row in rows
+            if row.end is not None and row.end_by in {self.source, NEWER_RUN + self.source}
+        }
 
         def concluded(each: Allocation) -> Allocation:
             if each.end or each.job.scheduler != self._scheduler:
@@ -232,9 +208,7 @@ class SchedulerWord:
             return 0, ""
         if newest.key == key:
             return (newest.job.end if self._was_released(key, now) else 0), self.source
-        return (
-            newest.job.begin if newest.key.restart > key.restart else 0
-        ), NEWER_RUN + self.source
+        return (newest.job.begin if newest.key.restart > key.restart else 0), NEWER_RUN + self.source
 
     def _was_released(self, key: JobKey, now: int) -> bool:
         """Return whether a run has been listed as ended for a while."""
@@ -261,10 +235,14 @@ class SchedulerWord:
                 if uuid is None or _speaks(message, key, uuid, listed.job.begin):
                     continue
                 yield Allocation(
-                    job=key, gpu=uuid, begin=listed.job.begin, begin_from=Precision.SCHEDULER,
-                    end_from=Precision.SCHEDULER, source=self.source,
+                    job=key,
+                    gpu=uuid,
+                    begin=listed.job.begin,
+                    begin_from=Precision.SCHEDULER,
+                    end_from=Precision.SCHEDULER,
+                    source=self.source,
                     assumed=bool(assumed or not named) and (key, uuid) not in used,
-                )  # fmt: skip
+                )
 
     def _known(
         self, message: NodeJobs, rows: Sequence[tuple[JobKey, AllocationRow]], keys: _Keys
@@ -278,9 +256,14 @@ class SchedulerWord:
             if _speaks(message, name, row.gpu, row.begin):
                 continue
             same = Allocation(
-                job=name, gpu=row.gpu, begin=row.begin, begin_from=row.begin_from,
-                end_from=Precision.SCHEDULER, source=self.source, assumed=row.assumed,
-            )  # fmt: skip
+                job=name,
+                gpu=row.gpu,
+                begin=row.begin,
+                begin_from=row.begin_from,
+                end_from=Precision.SCHEDULER,
+                source=self.source,
+                assumed=row.assumed,
+            )
             if listed is not None and listed.job.end:
                 yield replace(same, end=max(listed.job.end, row.begin))
             elif self.listing is None or (listed is not None and listed.holds and not listed.gpus):
@@ -364,11 +347,7 @@ def merged(job: Job, reported: Job) -> Job:
         )
         if getattr(reported, name)
     }
-    changed |= {
-        name: getattr(reported, name)
-        for name in ("user", "account", "begin")
-        if not getattr(job, name)
-    }
+    changed |= {name: getattr(reported, name) for name in ("user", "account", "begin") if not getattr(job, name)}
     if reported.end or not job.end:
         changed["state"] = reported.state or job.state
     if reported.end:
@@ -389,10 +368,12 @@ def _with_arrays(jobs: Mapping[JobKey, Job]) -> tuple[Job, ...]:
 def _speaks(message: NodeJobs, key: JobKey, gpu: str, begin: int) -> bool:
     """Return whether a node itself says that a GPU is or was given to a job, in the run that began then."""
     return any(
-        each.job == key and each.gpu == gpu and each.kind is AllocationKind.ALLOCATED
+        each.job == key
+        and each.gpu == gpu
+        and each.kind is AllocationKind.ALLOCATED
         and (not each.end or each.end >= begin)
         for each in message.allocations
-    )  # fmt: skip
+    )
 
 
 def _identity(each: Allocation) -> tuple[JobKey, str, int | None, str]:

@@ -25,15 +25,7 @@ from aggregator.jobs.slots import SOURCE as SLOTS
 from aggregator.jobs.slots import of_users
 from aggregator.jobs.stored import JobQuery, StoredJob, row_of_job
 from aggregator.jobs.summary import held_seconds, summarize
-from aggregator.jobs.usage import (
-    FOREVER,
-    LAG_SECONDS,
-    NO_MONTH,
-    CountedMonth,
-    GpuAccount,
-    Holder,
-    UsageMeter,
-)
+from aggregator.jobs.usage import FOREVER, LAG_SECONDS, NO_MONTH, CountedMonth, GpuAccount, Holder, UsageMeter
 from aggregator.jobs.write_times import WriteTimes
 from aggregator.scheduler.listed import JobListing
 from api.jobs import AllocationRow, EnergyFrom, JobAccount, JobPhase, JobRow, JobSummary
@@ -42,14 +34,7 @@ from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.wire import border
-from telemetry.wire.jobs import (
-    ENDED_SECONDS,
-    AllocationKind,
-    JobKey,
-    JobSourceState,
-    NodeJobs,
-    with_node,
-)
+from telemetry.wire.jobs import ENDED_SECONDS, AllocationKind, JobKey, JobSourceState, NodeJobs, with_node
 
 STEP_SECONDS = 5.0
 """Seconds between two samples of the fleet."""
@@ -193,28 +178,28 @@ class JobService:
         lines = word.problems()
         missing = sorted(word.unknown - {short(node) for node in self._own.of})
         if missing:
-            lines.append(
-                f"{word.title}'s {_some(missing)}: no node of ours that sends its jobs is called so"
-            )
+            lines.append(f"{word.title}'s {_some(missing)}: no node of ours that sends its jobs is called so")
         unlisted = [key.id for key in self._unlisted()]
         if unlisted and word.names is not None:
-            lines.append(f"it does not list {_some(unlisted)}, which run here: may its user see them ({word.names.sees_all})?")  # fmt: skip
+            lines.append(
+                f"it does not list {_some(unlisted)}, which run here: may its user see them ({word.names.sees_all})?"
+            )
         return lines
 
     def without_account(self, wall_ns: int) -> list[JobKey]:
         """Return runs of the scheduler that ended lately and of which the accounting has said nothing yet; now and then also those
         that last and are not listed: no epilog may have run."""
-        since, names = (
-            wall_ns - int(KEPT_SECONDS * 1e9),
-            None if self.word is None else self.word.names,
-        )
+        since, names = (wall_ns - int(KEPT_SECONDS * 1e9), None if self.word is None else self.word.names)
         if names is None:
             return []
         found = [
-            key for key, tracked in self.ledger.jobs.items()
-            if key.scheduler == names.scheduler and tracked.account is None
-            and tracked.end is not None and tracked.end >= since
-        ]  # fmt: skip
+            key
+            for key, tracked in self.ledger.jobs.items()
+            if key.scheduler == names.scheduler
+            and tracked.account is None
+            and tracked.end is not None
+            and tracked.end >= since
+        ]
         if wall_ns - self._asked_unlisted >= UNLISTED_ASKED_SECONDS * 1e9:
             self._asked_unlisted = wall_ns
             found += self._unlisted()
@@ -237,7 +222,7 @@ class JobService:
     def settle(self, accounts: Mapping[JobKey, JobAccount]) -> None:
         """Note what the accounting says of runs that have ended."""
         newest = {(key.scheduler, key.id): key for key in sorted(accounts)}
-        named = {key: key for key in accounts} | {JobKey(key.scheduler, "", key.id): key for key in newest.values()}  # fmt: skip
+        named = {key: key for key in accounts} | {JobKey(key.scheduler, "", key.id): key for key in newest.values()}
         for key, its in named.items():
             tracked = self.ledger.jobs.get(key)
             if tracked is None or tracked.account is not None:
@@ -270,9 +255,7 @@ class JobService:
                     found[kind] += 1
                     self.ledger.changed.add(key)
 
-    def restore(
-        self, stored: Iterable[StoredJob], saved: Mapping[JobKey, Sequence[GpuAccount]]
-    ) -> None:
+    def restore(self, stored: Iterable[StoredJob], saved: Mapping[JobKey, Sequence[GpuAccount]]) -> None:
         """Begin with the jobs that last, and those whose energy is still to be counted; `saved`: what they had used
         when that was saved last."""
         for each in stored:
@@ -316,9 +299,7 @@ class JobService:
         present one."""
         if month.name != self._month.name:
             self._begin_month(month)
-        self._reporting = {
-            name for name, node in fleet.nodes.items() if now - node.seen < SILENT_SECONDS
-        }
+        self._reporting = {name for name, node in fleet.nodes.items() if now - node.seen < SILENT_SECONDS}
         self.aside.forget_idle(now)
         if len(self.aside):  # a job that is gone is never tried again
             jobs = {part_of(key, tracked) for key, tracked in self.ledger.jobs.items()}
@@ -385,9 +366,10 @@ class JobService:
     def _times(self, rows: Sequence[AllocationRow]) -> set[int]:
         """Return when the counter of a GPU counts for a job that has it by some rows, ns since 1970."""
         return edge_times(rows) | {
-            at for at in self._begins(rows).values()
+            at
+            for at in self._begins(rows).values()
             if any(row.begin < at < (FOREVER if row.end is None else row.end) for row in rows)
-        }  # fmt: skip
+        }
 
     def _note_use(self, node: str) -> None:
         """Note how much each job's processes use of the GPUs of a node, where it is read: of a job that has ended since,
@@ -441,9 +423,7 @@ class JobService:
             return
         self._looked = now
         before = wall_ns - KEPT_SECONDS * 1e9
-        open_there = {
-            each.job for own in self._own.of.values() for each in own.allocations if not each.end
-        }
+        open_there = {each.job for own in self._own.of.values() for each in own.allocations if not each.end}
         for key, tracked in list(self.ledger.jobs.items()):
             end = tracked.end
             if end is None or end >= before or key in self.ledger.changed:
@@ -454,9 +434,7 @@ class JobService:
                 continue
             if any(self.edges.sought(row.gpu, self._times([row])) for row in tracked.allocations):
                 continue
-            self.aside.run(
-                part_of(key, tracked), now, partial(self._forget, key, tracked.gpus), None
-            )
+            self.aside.run(part_of(key, tracked), now, partial(self._forget, key, tracked.gpus), None)
 
     def _forget(self, key: JobKey, gpus: Iterable[tuple[str, str]]) -> None:
         self.ledger.drop(key)
@@ -487,9 +465,7 @@ class JobService:
         return self.stored(key, wall_ns).row
 
     def _accounts(self, key: JobKey, tracked: TrackedJob) -> list[GpuAccount]:
-        return [
-            self._counted(tracked, self.meter.account(key, node, gpu)) for node, gpu in tracked.gpus
-        ]
+        return [self._counted(tracked, self.meter.account(key, node, gpu)) for node, gpu in tracked.gpus]
 
     def _counted(self, tracked: TrackedJob, account: GpuAccount) -> GpuAccount:
         """Return what a job used of a GPU, with the energy by its counter where that is known at each edge."""
@@ -555,9 +531,7 @@ class JobService:
         if more:
             self._moved[key, gpu] = dict(more)
 
-    def _summary(
-        self, key: JobKey, tracked: TrackedJob, accounts: Sequence[GpuAccount], wall_ns: int
-    ) -> JobSummary:
+    def _summary(self, key: JobKey, tracked: TrackedJob, accounts: Sequence[GpuAccount], wall_ns: int) -> JobSummary:
         by_gpu: dict[tuple[str, str], list[AllocationRow]] = {}
         for row in tracked.allocations:
             by_gpu.setdefault((row.node, row.gpu), []).append(row)
@@ -646,9 +620,7 @@ def not_alone(rows: Iterable[tuple[JobKey, AllocationRow]]) -> set[JobKey]:
     return found
 
 
-def holders(
-    rows: Sequence[tuple[JobKey, AllocationRow]], use: Mapping[JobKey, float], counted: int
-) -> list[Holder]:
+def holders(rows: Sequence[tuple[JobKey, AllocationRow]], use: Mapping[JobKey, float], counted: int) -> list[Holder]:
     """Return who holds a GPU and when, after `counted`: at each instant the jobs that it is allocated
     to, else those that use it; each with its share by the use of the processes that it has there then, else an equal one."""
     ends = {id(row): FOREVER if row.end is None else row.end for _, row in rows}

@@ -20,16 +20,7 @@ from aggregator.scheduler.names import CONDOR, SchedulerNames
 from api.jobs import AllocationRow
 from telemetry.devices import Gpu
 from telemetry.notations.htcondor import SCHEDULER, gpu_of, slot_of
-from telemetry.wire.jobs import (
-    Allocation,
-    GpuProcess,
-    Job,
-    JobKey,
-    NodeJobs,
-    Precision,
-    UserPrivacy,
-    with_keys,
-)
+from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs, Precision, UserPrivacy, with_keys
 from telemetry.wire.persons import BY_USER
 
 SOURCE = CONDOR.source
@@ -99,7 +90,7 @@ class SlotWord:
         before = self._queued
         self._leave(before.keys() - jobs.keys() - self._by_key.keys(), at)
         self._queued = jobs
-        changed = {key.id for key in before.keys() | jobs.keys() if before.get(key) != jobs.get(key)}  # fmt: skip
+        changed = {key.id for key in before.keys() | jobs.keys() if before.get(key) != jobs.get(key)}
         return Changed(set(), changed)
 
     def _leave(self, keys: Iterable[JobKey], at: int) -> None:
@@ -132,14 +123,20 @@ class SlotWord:
             return replace(its, begin=0, state="" if queued.holds else its.state)
         job = listed.job
         return replace(
-            job, name=its.name, owner=its.owner, gpus=its.gpus, time_limit=its.time_limit, user=job.user or its.user,
-            account=job.account or its.account, submitted=job.submitted or its.submitted,
-        )  # fmt: skip
+            job,
+            name=its.name,
+            owner=its.owner,
+            gpus=its.gpus,
+            time_limit=its.time_limit,
+            user=job.user or its.user,
+            account=job.account or its.account,
+            submitted=job.submitted or its.submitted,
+        )
 
     def problems(self) -> list[str]:
         """Return what in the newest listing can't be used, in a line each."""
         names = sorted(self._nameless)
-        return [f"{len(names)} names of GPUs are of none of their nodes, as {names[0]}"] if names else []  # fmt: skip
+        return [f"{len(names)} names of GPUs are of none of their nodes, as {names[0]}"] if names else []
 
     def list_of(self, message: NodeJobs, node: str, rows: Rows, now: int) -> NodeJobs:
         """Return a node's own list with the pool's word added. `rows`: allocations of the node that are known so far."""
@@ -147,7 +144,7 @@ class SlotWord:
         heard, before = self._heard.get(short(node), (self._began, 0))
         if now - heard >= UNSURE_SECONDS * 1e9:
             return message
-        rows = [(key, row) for key, row in rows if key.scheduler == SCHEDULER and row.source == SOURCE]  # fmt: skip
+        rows = [(key, row) for key, row in rows if key.scheduler == SCHEDULER and row.source == SOURCE]
         listed = [] if self.listing is None else self._on.get(short(node), [])
         given = list(self._given(message, node, listed))
         current = {(each.job, each.gpu, each.begin) for each in given}
@@ -176,21 +173,26 @@ class SlotWord:
                     self._nameless.add(f"{name} of {slot.node}")
                     continue
                 yield Allocation(
-                    job=job.key, gpu=uuid, step=slot_of(slot.name), begin=slot.begin,
-                    begin_from=Precision.SCHEDULER, source=SOURCE,
+                    job=job.key,
+                    gpu=uuid,
+                    step=slot_of(slot.name),
+                    begin=slot.begin,
+                    begin_from=Precision.SCHEDULER,
+                    source=SOURCE,
                     assumed=assumed and (slot_of(slot.name), uuid) not in used,
-                )  # fmt: skip
+                )
 
     def _named(
-        self, message: NodeJobs, given: Sequence[Allocation], past: Sequence[Allocation],
+        self,
+        message: NodeJobs,
+        given: Sequence[Allocation],
+        past: Sequence[Allocation],
         listed: Iterable[tuple[ListedJob, ClaimedSlot]],
-    ) -> NodeJobs:  # fmt: skip
+    ) -> NodeJobs:
         """Return a list whose slots have become jobs."""
         runs: dict[str, list[_SlotRun]] = {}
         for each in (*past, *given):
-            runs.setdefault(each.step, []).append(
-                _SlotRun(each.begin, each.end or FOREVER, each.job)
-            )
+            runs.setdefault(each.step, []).append(_SlotRun(each.begin, each.end or FOREVER, each.job))
         for job, slot in listed:
             runs.setdefault(slot_of(slot.name), []).append(_SlotRun(slot.begin, FOREVER, job.key))
         users = {job.key: job.user for job in message.jobs}
@@ -203,7 +205,7 @@ class SlotWord:
             allocations += pieces
             for piece in pieces if pieces != [each] else ():
                 known = now.get(piece.job, Job(key=piece.job))
-                person = "" if piece.end or message.users is UserPrivacy.NAMES else users.get(each.job, "")  # fmt: skip
+                person = "" if piece.end or message.users is UserPrivacy.NAMES else users.get(each.job, "")
                 user = person or known.user
                 aliases = tuple(sorted({*known.aliases, each.job.id}))
                 now[piece.job] = replace(known, user=user, aliases=aliases)
@@ -218,7 +220,7 @@ class SlotWord:
             jobs=tuple(job for job in now.values() if not _is_slot(job.key) or job.key in left),
             allocations=tuple(dict.fromkeys((*allocations, *given))),
             processes=tuple(_of_run(each, runs) for each in message.processes),
-        )  # fmt: skip
+        )
 
 
 def of_users(message: NodeJobs) -> NodeJobs:
@@ -242,24 +244,29 @@ def _is_slot(key: JobKey) -> bool:
 def _again(key: JobKey, row: AllocationRow, end: int | None) -> Allocation:
     """Return an allocation as it is known."""
     return Allocation(
-        job=key, gpu=row.gpu, step=row.step, begin=row.begin, begin_from=row.begin_from, end=max(end, row.begin) if end else 0,
-        source=SOURCE, assumed=row.assumed,
-    )  # fmt: skip
+        job=key,
+        gpu=row.gpu,
+        step=row.step,
+        begin=row.begin,
+        begin_from=row.begin_from,
+        end=max(end, row.begin) if end else 0,
+        source=SOURCE,
+        assumed=row.assumed,
+    )
 
 
-def _end_of(
-    message: NodeJobs, row: AllocationRow, given: Iterable[Allocation], before: int, heard: int
-) -> int:
+def _end_of(message: NodeJobs, row: AllocationRow, given: Iterable[Allocation], before: int, heard: int) -> int:
     """Return when an allocation has ended that was listed `before`, and not when the pool was `heard` last: before the
     next job on its GPU, and at its last process where that has ended in between."""
     last = max(
         (
-            each.end for each in message.allocations
+            each.end
+            for each in message.allocations
             if _is_slot(each.job) and slot_of(each.job.id) == row.step and each.gpu == row.gpu
         ),
         default=0,
-    )  # fmt: skip
-    next_begin = min((each.begin for each in given if each.gpu == row.gpu and each.begin > row.begin), default=heard)  # fmt: skip
+    )
+    next_begin = min((each.begin for each in given if each.gpu == row.gpu and each.begin > row.begin), default=heard)
     return min(last if before < last <= heard else heard, next_begin)
 
 
@@ -267,9 +274,7 @@ def _pieces(each: Allocation, runs: dict[str, list[_SlotRun]]) -> Iterator[Alloc
     """Yield the parts of what the processes in a slot used that are each one job's; all of it where none is known."""
     end = each.end or FOREVER
     its = {
-        run.key: run
-        for run in sorted(runs.get(slot_of(each.job.id), ()))
-        if run.begin < end and each.begin < run.end
+        run.key: run for run in sorted(runs.get(slot_of(each.job.id), ())) if run.begin < end and each.begin < run.end
     }
     found = sorted(its.values())
     if not found:

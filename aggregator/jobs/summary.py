@@ -24,10 +24,7 @@ def held_seconds(rows: Iterable[AllocationRow], until: int) -> float:
 
 
 def summarize(
-    accounts: Sequence[GpuAccount],
-    held: Mapping[tuple[str, str], float],
-    faults: Mapping[str, int],
-    currency: str,
+    accounts: Sequence[GpuAccount], held: Mapping[tuple[str, str], float], faults: Mapping[str, int], currency: str
 ) -> JobSummary:
     """Return the summary of a job. `held`: seconds by node and UUID. Jobs that share a GPU share its hours as its energy."""
     seconds = sum(held.values())

@@ -43,9 +43,8 @@ BINS = 40
 FOREVER = np.iinfo(np.int64).max
 _REASON = "gpu_clocks_event_"
 LIMITS = tuple(
-    name for name in BY_NAME
-    if name.startswith(_REASON) and not name.endswith("_total") and name != f"{_REASON}idle"
-)  # fmt: skip
+    name for name in BY_NAME if name.startswith(_REASON) and not name.endswith("_total") and name != f"{_REASON}idle"
+)
 """Metrics of the reasons for limited clocks."""
 LIMIT_WORDS = tuple(name.removeprefix(_REASON) for name in LIMITS)
 
@@ -267,8 +266,7 @@ class UsageMeter:
             self._held[gpu] = tuple(holders)
             row = self._row(gpu)
             self._columns[gpu] = [
-                (row, each.begin, each.end, self._slot(each.job, gpu), each.share)
-                for each in holders
+                (row, each.begin, each.end, self._slot(each.job, gpu), each.share) for each in holders
             ]
         else:
             self._held.pop(gpu, None)
@@ -416,19 +414,13 @@ class UsageMeter:
             self._count(self._waiting.popleft())
 
     def _sample(
-        self,
-        fleet: Fleet,
-        count: int,
-        now: float,
-        wall_ns: int,
-        watts: Mapping[str, float],
-        price: float | None,
+        self, fleet: Fleet, count: int, now: float, wall_ns: int, watts: Mapping[str, float], price: float | None
     ) -> _Sample:
         size, rows = len(self._last_at), self._of_fleet
         seen = fleet.matrices[GPU_FAST].seen[:count]
         heard = np.isfinite(seen)
         at = np.zeros(size, np.int64)
-        at[rows] = np.where(heard, wall_ns - ((now - np.where(heard, seen, now)) * 1e9).astype(np.int64), 0)  # fmt: skip
+        at[rows] = np.where(heard, wall_ns - ((now - np.where(heard, seen, now)) * 1e9).astype(np.int64), 0)
 
         def column(name: str) -> npt.NDArray[Any]:
             values = fleet.column(name, now)
@@ -452,9 +444,7 @@ class UsageMeter:
             np.stack([column(name) > 0.5 for name in LIMITS], axis=1),
             np.stack([column(name) for name in ACTIVITY], axis=1),
             column("gpu_sm_occupancy_ratio")[:, np.newaxis],
-            self._traffic.update(
-                np.stack([sum(map(column, names)) for names in COUNTERS], axis=1), read_at, now
-            ),
+            self._traffic.update(np.stack([sum(map(column, names)) for names in COUNTERS], axis=1), read_at, now),
             wall,
             math.nan if price is None else price / 3.6e6,
             now,
@@ -555,9 +545,7 @@ class UsageMeter:
             for slot in np.flatnonzero(grown.any(axis=1)).tolist():
                 self._add_edge(slot, month.name, grown[slot])
             step, since = np.maximum(step, month.start), np.maximum(since, month.start)
-        self._count_part(
-            sample, fresh, density, _Reach(step, sample.at, since), holders, month.name
-        )
+        self._count_part(sample, fresh, density, _Reach(step, sample.at, since), holders, month.name)
 
     def _count_part(
         self,
@@ -594,18 +582,14 @@ class UsageMeter:
             month,
         )
 
-    def _add_unheld(
-        self, sample: _Sample, seconds: Floats, joule_seconds: Floats, joules: Floats, month: str
-    ) -> None:
+    def _add_unheld(self, sample: _Sample, seconds: Floats, joule_seconds: Floats, joules: Floats, month: str) -> None:
         """Add the part of each row that no job had: seconds, those with an energy, and that."""
         busy = sample.busy.clip(0.0, 1.0).astype(np.float64)
         is_busy, is_wall = np.isfinite(busy), np.isfinite(sample.wall)
         idle = busy < IDLE_BELOW
         drawn = np.where(is_wall, sample.wall * seconds, 0.0)
         for reported in (True, False):
-            rows = (sample.reported if reported else ~sample.reported) & (
-                (seconds > 0) | (joule_seconds > 0)
-            )
+            rows = (sample.reported if reported else ~sample.reported) & ((seconds > 0) | (joule_seconds > 0))
             if not rows.any():
                 continue
             sums = self.unheld.setdefault(UnheldKey(month, reported), UnheldUse())
@@ -623,9 +607,7 @@ class UsageMeter:
                 sums.cost_seconds += float(seconds[rows & is_wall].sum())
                 sums.idle_cost += float(drawn[rows & idle].sum()) * sample.price
 
-    def _energy(
-        self, sample: _Sample, fresh: npt.NDArray[np.bool_], step: Times
-    ) -> tuple[Floats, Times]:
+    def _energy(self, sample: _Sample, fresh: npt.NDArray[np.bool_], step: Times) -> tuple[Floats, Times]:
         """Return the joules of each row up to a sample, and since when: by the counter, over any gap;
         where there is none by its power, over a short one."""
         size = len(sample.at)
@@ -636,10 +618,7 @@ class UsageMeter:
         counted = usable & np.isfinite(before) & (grown >= 0) & (seconds > 0)
         counted &= grown <= MOST_WATTS * np.maximum(seconds, 1.0)
         by_power = fresh & ~counted & np.isfinite(sample.watts) & (step < sample.at)
-        joules = np.where(
-            counted, grown,
-            np.where(by_power, sample.watts * (sample.at - step) / 1e9, np.nan),
-        )  # fmt: skip
+        joules = np.where(counted, grown, np.where(by_power, sample.watts * (sample.at - step) / 1e9, np.nan))
         since = np.where(counted, at, step)
         whole = self._whole_from[:size]
         self._whole_from[:size] = np.where(usable & ~counted, sample.at, whole)
@@ -648,14 +627,7 @@ class UsageMeter:
         return joules, since
 
     def _add(
-        self,
-        sample: _Sample,
-        rows: Index,
-        slots: Index,
-        share: Floats,
-        held: Floats,
-        energy: Floats,
-        drawn: Floats,
+        self, sample: _Sample, rows: Index, slots: Index, share: Floats, held: Floats, energy: Floats, drawn: Floats
     ) -> None:
         counts = len(self._sums)
 
@@ -667,19 +639,28 @@ class UsageMeter:
         priced = is_wall & math.isfinite(sample.price)
         at_wall, idle = wall * held * share, busy < IDLE_BELOW
         beside = at_wall - sample.watts[rows] * held * share
-        for number, values in enumerate((
-            np.where(is_busy, held, 0.0), busy * held,
-            drawn, np.where(np.isfinite(drawn), energy, 0.0),
-            at_wall, np.where(is_wall, held, 0.0),
-            at_wall * sample.price, np.where(priced, held, 0.0),
-            *_with_seconds(sample.activity[rows], held),
-            *_with_seconds(sample.occupancy[rows], held),
-            *_amounts(sample.traffic[rows], held),
-            np.where(is_busy, held, 0.0), np.where(idle, held, 0.0),
-            np.where(idle, at_wall * sample.price, 0.0),
-            held, share * held,
-            beside, np.where(np.isfinite(beside), held, 0.0),
-        )):  # fmt: skip
+        for number, values in enumerate(
+            (
+                np.where(is_busy, held, 0.0),
+                busy * held,
+                drawn,
+                np.where(np.isfinite(drawn), energy, 0.0),
+                at_wall,
+                np.where(is_wall, held, 0.0),
+                at_wall * sample.price,
+                np.where(priced, held, 0.0),
+                *_with_seconds(sample.activity[rows], held),
+                *_with_seconds(sample.occupancy[rows], held),
+                *_amounts(sample.traffic[rows], held),
+                np.where(is_busy, held, 0.0),
+                np.where(idle, held, 0.0),
+                np.where(idle, at_wall * sample.price, 0.0),
+                held,
+                share * held,
+                beside,
+                np.where(np.isfinite(beside), held, 0.0),
+            )
+        ):
             self._sums[:, number] += sums(values)
         now = held > 0
         peaks = now & np.isfinite(sample.memory[rows])
@@ -729,15 +710,7 @@ def _amounts(rates: Floats, held: Floats) -> Iterator[Floats]:
 
 _HolderColumns = tuple[int, int, int, int, float]
 """Row, begin, end, slot and share."""
-_FLAT = np.dtype(
-    [
-        ("row", np.intp),
-        ("begin", np.int64),
-        ("end", np.int64),
-        ("slot", np.intp),
-        ("share", np.float64),
-    ]
-)
+_FLAT = np.dtype([("row", np.intp), ("begin", np.int64), ("end", np.int64), ("slot", np.intp), ("share", np.float64)])
 
 
 def _flat(entries: Iterable[_HolderColumns]) -> tuple[Index, Times, Times, Index, Floats]:

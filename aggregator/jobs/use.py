@@ -35,9 +35,7 @@ def crosses(row: JobRow, start: int, end: int, now: int) -> bool:
     return row.begin < start or (now if row.end is None else row.end) > end
 
 
-def held_between(
-    rows: Iterable[AllocationRow], start: int, end: int
-) -> dict[tuple[str, str], float]:
+def held_between(rows: Iterable[AllocationRow], start: int, end: int) -> dict[tuple[str, str], float]:
     """Return for how many seconds of a span a job had each GPU, by node and UUID; ns since 1970."""
     by_gpu: defaultdict[tuple[str, str], list[AllocationRow]] = defaultdict(list)
     for row in rows:
@@ -56,18 +54,14 @@ def share_of_time(rows: Sequence[AllocationRow], start: int, end: int, now: int)
     return within / whole if whole > 0 else None
 
 
-def use_rows(
-    parts: Sequence[JobPart], by: str, memory: Mapping[str, int] | None = None
-) -> list[UseRow]:
+def use_rows(parts: Sequence[JobPart], by: str, memory: Mapping[str, int] | None = None) -> list[UseRow]:
     """Return a row a user, account or job, the most GPU hours first. `memory`: bytes of a GPU by node, of nodes whose GPUs
     have the same."""
     groups: defaultdict[tuple[str, str, str], list[JobPart]] = defaultdict(list)
     for part in parts:
         if part.share != 0:
             row = part.row
-            key = (
-                (row.id, row.scheduler, row.cluster) if by == "job" else (getattr(row, by), "", "")
-            )
+            key = (row.id, row.scheduler, row.cluster) if by == "job" else (getattr(row, by), "", "")
             groups[key].append(part)
     rows = [
         msgspec.structs.replace(_row(key, group), **{by: key[0]}, **_asked(group, memory or {}))
@@ -95,14 +89,12 @@ def _until(rows: Sequence[AllocationRow], at: int) -> list[AllocationRow]:
         AllocationRow(node=row.node, gpu=row.gpu, begin=row.begin, end=min(at, at if row.end is None else row.end))
         for row in rows
         if row.begin < at
-    ]  # fmt: skip
+    ]
 
 
 def _row(key: tuple[str, str, str], group: Sequence[JobPart]) -> UseRow:
     known = [
-        (part.row.summary, part.share)
-        for part in group
-        if part.row.summary is not None and part.share is not None
+        (part.row.summary, part.share) for part in group if part.row.summary is not None and part.share is not None
     ]
     hours = sum(summary.gpu_hours * share for summary, share in known)
     busy = [
@@ -125,10 +117,7 @@ def _row(key: tuple[str, str, str], group: Sequence[JobPart]) -> UseRow:
         wall_coverage=_covered([(each, share, each.wall_coverage) for each, share in known]),
         cost=_sum([(each.cost, share) for each, share in known]),
         cost_coverage=_covered(
-            [
-                (each, share, None if each.cost is None else each.wall_coverage)
-                for each, share in known
-            ]
+            [(each, share, None if each.cost is None else each.wall_coverage) for each, share in known]
         ),
         co2_kg=None,  # of the site: `with_co2`
         idle_gpu_hours=_sum([(each.idle_gpu_hours, share) for each, share in known]),
@@ -140,15 +129,15 @@ def _row(key: tuple[str, str, str], group: Sequence[JobPart]) -> UseRow:
 
 def _asked(group: Sequence[JobPart], memory: Mapping[str, int]) -> dict[str, float | None]:
     """Return what jobs asked for against what they used of it."""
-    known = [(each.row.summary, each.share, each) for each in group if each.row.summary is not None and each.share]  # fmt: skip
+    known = [(each.row.summary, each.share, each) for each in group if each.row.summary is not None and each.share]
     times = [_asked_hours(part) for _, _, part in known]
     peaks = [_memory_ratio(part.row, memory) for _, _, part in known]
-    idle = [(part.row.gpus, summary.gpus_idle) for summary, _, part in known if summary.gpus_idle is not None]  # fmt: skip
+    idle = [(part.row.gpus, summary.gpus_idle) for summary, _, part in known if summary.gpus_idle is not None]
     asked = sum(each[0] for each in times if each is not None)
     used = sum(each[1] for each in times if each is not None)
 
     def covered(covers: Iterable[float | None]) -> float | None:
-        return _covered([(summary, share, cover) for (summary, share, _), cover in zip(known, covers, strict=True)])  # fmt: skip
+        return _covered([(summary, share, cover) for (summary, share, _), cover in zip(known, covers, strict=True)])
 
     return {
         "asked_gpu_hours": asked or None,
@@ -159,7 +148,7 @@ def _asked(group: Sequence[JobPart], memory: Mapping[str, int]) -> dict[str, flo
         "gpus_coverage": covered(None if each.gpus_idle is None else each.coverage for each, _, _ in known),
         "memory_peak_ratio": max((each for each in peaks if each is not None), default=None),
         "memory_coverage": covered(None if each is None else 1.0 for each in peaks),
-    }  # fmt: skip
+    }
 
 
 def _asked_hours(part: JobPart) -> tuple[float, float] | None:
@@ -191,6 +180,4 @@ def _covered(values: Sequence[tuple[JobSummary, float, float | None]]) -> float 
     hours = sum(each.gpu_hours * share for each, share, _ in values)
     if hours <= 0:
         return None
-    return min(
-        1.0, sum(each.gpu_hours * share * (cover or 0.0) for each, share, cover in values) / hours
-    )
+    return min(1.0, sum(each.gpu_hours * share * (cover or 0.0) for each, share, cover in values) / hours)

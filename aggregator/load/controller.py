@@ -55,11 +55,7 @@ class ShedStep(IntEnum):
     """Metrics pages of nodes have no devices."""
 
 
-PARTS = {
-    "history": ShedStep.HALF_HISTORY,
-    "viewers": ShedStep.SLOW_VIEWERS,
-    "device_metrics": ShedStep.DEVICE_METRICS,
-}
+PARTS = {"history": ShedStep.HALF_HISTORY, "viewers": ShedStep.SLOW_VIEWERS, "device_metrics": ShedStep.DEVICE_METRICS}
 """Names of what is shed, with the step from which on it is."""
 
 
@@ -88,7 +84,7 @@ SIGNALS = (
     LoadSignal("pending", "frames in memory take this share of store.pending_bytes:", "", 0.3, 0.5, 0.8),
     LoadSignal("rules", "the last evaluation of the rules is late by", "s", 1.0, 2.0, 3.0),
     LoadSignal("memory", "memory is at this share of its limit:", "", 0.85, 0.85, 0.93),
-)  # fmt: skip
+)
 """The measurements. The limits of `store` are those of a machine that carries its load with a p99 of
 three seconds to the store; `rules` keeps an evaluation every five seconds. `arrival` shows what a broker holds
 for us: that a socket is empty whenever it is looked at proves nothing.
@@ -130,11 +126,7 @@ class LoadController:
     def update(self, now: float, readings: Mapping[str, float]) -> ShedStep:
         """Return the step for the readings of now, by the name of their signal; one that is missing
         is calm."""
-        found = [
-            (signal, value)
-            for signal in SIGNALS
-            if (value := readings.get(signal.name)) is not None
-        ]
+        found = [(signal, value) for signal in SIGNALS if (value := readings.get(signal.name)) is not None]
         high = [(signal, value) for signal, value in found if value > signal.high]
         if high:
             self._calm_for = 0.0
@@ -159,9 +151,7 @@ class LoadController:
         severe = any(value > signal.severe for signal, value in high)
         since = max(self._high_since, self._moved_at)
         further = self.step >= ShedStep.HISTORY or self._refilling
-        usual, least = (
-            (FURTHER_SECONDS, FURTHER_SEVERE_SECONDS) if further else (HIGH_SECONDS, SEVERE_SECONDS)
-        )
+        usual, least = (FURTHER_SECONDS, FURTHER_SEVERE_SECONDS) if further else (HIGH_SECONDS, SEVERE_SECONDS)
         if now - since < (least if severe else usual) or self.step is max(ShedStep):
             return
         if now - self._down_at < RELAPSE_SECONDS:
@@ -170,10 +160,7 @@ class LoadController:
         self._move(now, ShedStep(self.step + 1))
         signal, value = max(high, key=lambda one: one[1] / one[0].high)
         self.cause = signal.name
-        self.reason = (
-            f"{signal.text} {value:.3g}{f' {signal.unit}' if signal.unit else ''}, "
-            f"more than {signal.high:g}"
-        )
+        self.reason = f"{signal.text} {value:.3g}{f' {signal.unit}' if signal.unit else ''}, more than {signal.high:g}"
 
     def _count_calm(self, now: float, *, calm: bool) -> None:
         """Count calm time; a spike costs as much of it as it lasts, and only a lag all of it."""

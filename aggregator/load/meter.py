@@ -47,9 +47,7 @@ def release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def memory_limit(
-    proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
-) -> int:
+def memory_limit(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int:
     """Return the bytes that the cgroup of this process may use (`MemoryMax=` of its unit, or that of
     a slice or container around it); 0 without a limit."""
     try:

@@ -82,8 +82,7 @@ class LoadShedder:
 
     def _report(self) -> None:
         shedding = self._shedding
-        log.warning("load: %s%s", shedding.step.name.lower(),
-                    f": {shedding.reason}" if shedding.reason else "")  # fmt: skip
+        log.warning("load: %s%s", shedding.step.name.lower(), f": {shedding.reason}" if shedding.reason else "")
         for part in PARTS:
             if shedding.sheds(part):
                 self._impairments.report(RULE, f"load/{part}", shedding.reason)

@@ -47,9 +47,7 @@ class Shedding:
     def history_of(self, node: str) -> bool:
         """Return whether the frames of a node are shed. Which half of the nodes is the first
         differs from start to start."""
-        return self.step >= ShedStep.HISTORY or (
-            self.step is ShedStep.HALF_HISTORY and hash(node) & 1 == 0
-        )
+        return self.step >= ShedStep.HISTORY or (self.step is ShedStep.HALF_HISTORY and hash(node) & 1 == 0)
 
     @property
     def coalesces(self) -> bool:

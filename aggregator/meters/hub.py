@@ -54,7 +54,7 @@ class MeterHub:
             if meter.name in self._records and self._records[meter.name].meter == meter
             else MeterRecord(meter, self._place(meter, site), asked=not isinstance(meter.config, MqttConfig))
             for meter in attach(self._where, site)
-        }  # fmt: skip
+        }
         # A password or certificate that can't be read is an error now, not in a task.
         for record in records.values():
             self._check_files(record.meter, site)

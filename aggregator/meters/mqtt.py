@@ -47,9 +47,7 @@ class _Member:
 class MeterBus:
     """The meters of one broker."""
 
-    def __init__(
-        self, broker: BrokerConfig, records: Sequence[MeterRecord], now: Callable[[], float]
-    ) -> None:
+    def __init__(self, broker: BrokerConfig, records: Sequence[MeterRecord], now: Callable[[], float]) -> None:
         self._broker = broker
         self._now = now
         own = f"kilowatch-meters/{secrets.token_hex(4)}"
@@ -101,15 +99,14 @@ class MeterBus:
         for start in range(0, len(wanted), _FILTERS_AT_ONCE):
             some = wanted[start : start + _FILTERS_AT_ONCE]
             granted = await client.subscribe([(one, 0) for one in some])
-            refused = [one for one, qos in zip(some, granted, strict=True) if int(getattr(qos, "value", qos)) >= 0x80]  # fmt: skip
+            refused = [one for one, qos in zip(some, granted, strict=True) if int(getattr(qos, "value", qos)) >= 0x80]
             if refused:
-                log.error("MQTT broker %s refuses to let us read %s: allow this user to.",
-                          client.address, ", ".join(refused))  # fmt: skip
+                log.error(
+                    "MQTT broker %s refuses to let us read %s: allow this user to.", client.address, ", ".join(refused)
+                )
             for member in self._members:
                 if not set(member.filters).isdisjoint(refused):
-                    member.record.note(
-                        "we may not read its topics: allow this user to at the broker"
-                    )
+                    member.record.note("we may not read its topics: allow this user to at the broker")
 
     async def _ask(self, client: Any) -> None:
         """Poll each meter in its period, except those that report themselves offline, until the
@@ -125,16 +122,16 @@ class MeterBus:
                     continue
                 try:
                     await self._question(client, member)
-                except (
-                    aiomqtt.MqttError
-                ):  # the connection is gone; whoever listens on it reports that
+                except aiomqtt.MqttError:  # the connection is gone; whoever listens on it reports that
                     return
             await asyncio.sleep(max(0.05, min(due.values()) - loop.time()))
 
     async def _question(self, client: Any, member: _Member) -> None:
         if member.unanswered == _UNANSWERED:
             topic = member.polls[0][0]
-            member.record.note(f"it does not answer on {topic}: let the device take RPC over MQTT and this user write there, or set poll = false")  # fmt: skip
+            member.record.note(
+                f"it does not answer on {topic}: let the device take RPC over MQTT and this user write there, or set poll = false"
+            )
             log.warning("meter %s: %s", member.record.meter.name, member.record.state.message)
         member.unanswered += 1
         for topic, payload in member.polls:
@@ -148,7 +145,7 @@ class MeterBus:
                 self._decode(member, topic, payload, retained=retained)
             except WireError as error:
                 if member.record.malformed(error.reason, f"{topic}: {error}"):
-                    log.warning("meter %s: %s: %s; more of this kind are only counted", name, topic, error)  # fmt: skip
+                    log.warning("meter %s: %s: %s; more of this kind are only counted", name, topic, error)
             except Exception:  # one meter's payload must not stop the others
                 log.exception("meter %s: %s could not be read", name, topic)
                 member.record.malformed("fault", f"{topic}: a fault of kilowatch; see its log")
@@ -177,9 +174,7 @@ class MeterBus:
             if len(self._routes) >= _ROUTES:
                 self._routes.clear()
             ends = [place + 1 for place, one in enumerate(topic) if one == "/"]
-            near = [
-                pair for end in [*ends, len(topic)] for pair in self._filters.get(topic[:end], [])
-            ]
+            near = [pair for end in [*ends, len(topic)] for pair in self._filters.get(topic[:end], [])]
             found = list(dict.fromkeys(member for one, member in near if matches(one, topic)))
             self._routes[topic] = found
         return found

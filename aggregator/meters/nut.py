@@ -78,12 +78,8 @@ class NutPoller(Poller):
         wanted = [config.ups] if config.ups is not None else list(config.map) or known
         missing = [name for name in wanted if name not in known]
         if missing:
-            raise PollError(f"there is no UPS {', '.join(missing)}; it has {', '.join(known) or 'none'}")  # fmt: skip
-        whole = [
-            attachment.target
-            for attachment in self.record.meter.attachments
-            if not attachment.channel
-        ]
+            raise PollError(f"there is no UPS {', '.join(missing)}; it has {', '.join(known) or 'none'}")
+        whole = [attachment.target for attachment in self.record.meter.attachments if not attachment.channel]
         if whole and len(wanted) > 1:
             raise PollError(f"which UPS is on {whole[0]}? It has {', '.join(wanted)}: set ups")
         self._names = wanted

@@ -61,7 +61,7 @@ class Service:
             case 200:
                 return table(parse(body), path)
             case 401 | 403:
-                raise PollError(f"{path}: it refuses us ({status}): check username and password_file")  # fmt: skip
+                raise PollError(f"{path}: it refuses us ({status}): check username and password_file")
             case 404 | 410:
                 raise GoneError(f"there is no {path}")
             case _:
@@ -88,13 +88,13 @@ class Service:
             password = secret(self._place, self._config.password_file)
             name = {"UserName": self._config.username, "Password": password}
             with _our_words():
-                async with self._open().post(
-                    f"{self._base}{SESSIONS}", json=name, allow_redirects=False
-                ) as answer:
+                async with self._open().post(f"{self._base}{SESSIONS}", json=name, allow_redirects=False) as answer:
                     status, headers = answer.status, answer.headers
             self._token = headers.get("X-Auth-Token") if status in {200, 201} else None
             if not self._token:
-                raise PollError(f'it gives us no session ({status}): check username and password_file, or set login = "basic"')  # fmt: skip
+                raise PollError(
+                    f'it gives us no session ({status}): check username and password_file, or set login = "basic"'
+                )
             self._session_path = session_path(headers.get("Location", ""))
 
     async def _request(self, method: str, path: str) -> tuple[int, bytes]:
@@ -106,9 +106,7 @@ class Service:
         if self._token is not None:
             headers["X-Auth-Token"] = self._token
         # A redirect could carry our password elsewhere.
-        async with http.request(
-            method, f"{self._base}{path}", headers=headers, allow_redirects=False
-        ) as answer:
+        async with http.request(method, f"{self._base}{path}", headers=headers, allow_redirects=False) as answer:
             body = await answer.content.read(LARGEST + 1)
             while len(body) <= LARGEST and (more := await answer.content.read(LARGEST)):
                 body += more
@@ -138,19 +136,16 @@ def _our_words() -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientSSLError as error:
-        raise PollError(f"its certificate is not trusted ({type(error).__name__}): set ca_file, or verify = false") from error  # fmt: skip
+        raise PollError(
+            f"its certificate is not trusted ({type(error).__name__}): set ca_file, or verify = false"
+        ) from error
     except aiohttp.ClientConnectionError as error:
         raise PollError(f"it can't be reached: {connection_fault(error).what}") from error
     except aiohttp.ClientError as error:
         raise WireError("bad_http", f"{type(error).__name__}: {error}"[:200]) from error
 
 
-_WAYS = {
-    "PowerDistribution": ("Metrics",),
-    "PowerSupply": ("Metrics",),
-    "PowerSubsystem": (),
-    "ComputerSystem": (),
-}
+_WAYS = {"PowerDistribution": ("Metrics",), "PowerSupply": ("Metrics",), "PowerSubsystem": (), "ComputerSystem": ()}
 """Resources without power readings of their own, and the link to those that have them."""
 MOST_CHASSIS = 200
 
@@ -203,7 +198,7 @@ class RedfishPoller(Poller):
         """Read all configured parts; an error of one does not fail the others."""
         asked = {part: path_of("", part) for part in self._config.map}
         answers = await _all([self._resource(part, path) for part, path in asked.items()])
-        good = [sample for answer in answers if not isinstance(answer, Exception) for sample in answer]  # fmt: skip
+        good = [sample for answer in answers if not isinstance(answer, Exception) for sample in answer]
         bad = [answer for answer in answers if isinstance(answer, Exception)]
         if bad and not good:
             raise bad[0]
@@ -214,7 +209,7 @@ class RedfishPoller(Poller):
         body = await self._service.get(path)
         kind = type_of(body)
         if kind == "Chassis":
-            return await self._read_chassis(self._describe(path, body, await self._supplies(body)), channel)  # fmt: skip
+            return await self._read_chassis(self._describe(path, body, await self._supplies(body)), channel)
         for key in _WAYS.get(kind, ()):
             onward = link(body, key)
             if onward is None:
@@ -231,10 +226,8 @@ class RedfishPoller(Poller):
         if collection is None:
             raise PollError("it has no Chassis; set path to the resource with its power")
         paths = members(await self._service.get(collection))[:MOST_CHASSIS]
-        found = [one for one in await _all([self._look(path) for path in paths]) if isinstance(one, RedfishChassis)]  # fmt: skip
-        candidates = [one for one in found if one.supplies] or [
-            one for one in found if one.fallbacks
-        ]
+        found = [one for one in await _all([self._look(path) for path in paths]) if isinstance(one, RedfishChassis)]
+        candidates = [one for one in found if one.supplies] or [one for one in found if one.fallbacks]
         outer = [one for one in candidates if not one.contained] or candidates
         if len(outer) != 1:
             names = ", ".join(one.path for one in outer) or "none"
@@ -262,9 +255,7 @@ class RedfishPoller(Poller):
         collection = link(await self._service.get(subsystem), "PowerSupplies")
         return tuple(members(await self._service.get(collection))) if collection else ()
 
-    async def _read_chassis(
-        self, chassis: RedfishChassis, channel: str = WHOLE
-    ) -> list[MeterSample]:
+    async def _read_chassis(self, chassis: RedfishChassis, channel: str = WHOLE) -> list[MeterSample]:
         """Return the sum of its supplies' inputs, else the chassis' own reading."""
         whole = MeterSample(channel=channel)
         if chassis.supplies:
@@ -291,13 +282,9 @@ class RedfishPoller(Poller):
     async def _find_inlet(self) -> str:
         """Return the only inlet of the only unit; several must be configured."""
         if self._inlet is None:
-            units = await self._members_of(
-                await self._service.get(EQUIPMENT), "RackPDUs", "FloorPDUs"
-            )
+            units = await self._members_of(await self._service.get(EQUIPMENT), "RackPDUs", "FloorPDUs")
             inlets = [
-                inlet
-                for unit in units
-                for inlet in await self._members_of(await self._service.get(unit), "Mains")
+                inlet for unit in units for inlet in await self._members_of(await self._service.get(unit), "Mains")
             ]
             if len(inlets) != 1:
                 names = ", ".join(path.removeprefix(f"{EQUIPMENT}/") for path in inlets) or "none"
@@ -318,6 +305,6 @@ async def _all(questions: list[Awaitable[Any]]) -> list[Any]:
     """Return every answer; errors of the service are among them."""
     answers = await asyncio.gather(*questions, return_exceptions=True)
     for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, PollError | WireError | OSError):  # fmt: skip
+        if isinstance(answer, BaseException) and not isinstance(answer, PollError | WireError | OSError):
             raise answer
     return answers

@@ -28,11 +28,11 @@ def trust(where: str, config: Redfish) -> ssl.SSLContext | bool:
     if config.ca_file is None:
         return True
     try:
-        return ssl.create_default_context(
-            cafile=secret_path(f"{where}.ca_file", Path(config.ca_file))
-        )
+        return ssl.create_default_context(cafile=secret_path(f"{where}.ca_file", Path(config.ca_file)))
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{where}.ca_file", f"{config.ca_file} can't be used: {error}", "Name a file of certificates in PEM.") from error  # fmt: skip
+        raise ConfigError(
+            f"{where}.ca_file", f"{config.ca_file} can't be used: {error}", "Name a file of certificates in PEM."
+        ) from error
 
 
 def broker_config(broker: MeterBroker) -> BrokerConfig:

@@ -25,9 +25,7 @@ ANSWER_SECONDS = 8.0
 class BrokerWatch:
     """Tries the addresses of a list that are not in use, and reports those that can't be reached."""
 
-    def __init__(
-        self, broker: BrokerConfig, impairments: Impairments, in_use: Callable[[], str]
-    ) -> None:
+    def __init__(self, broker: BrokerConfig, impairments: Impairments, in_use: Callable[[], str]) -> None:
         """`in_use`: returns the address of the broker that we are connected to; "" without one."""
         self._brokers = broker.each()
         self._in_use = in_use
@@ -47,11 +45,7 @@ class BrokerWatch:
         instead = f"; {used} is used" if used else ""
         self._impairments.update(
             RULE,
-            {
-                f"broker/{one.address}": f"{fault}{instead}"
-                for one, fault in zip(others, why, strict=True)
-                if fault
-            },
+            {f"broker/{one.address}": f"{fault}{instead}" for one, fault in zip(others, why, strict=True) if fault},
         )
 
 
@@ -59,9 +53,7 @@ async def _fault(broker: BrokerConfig) -> str:
     """Return why a broker does not take a connection; "" where it does."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            _, writer = await asyncio.open_connection(
-                broker.host, broker.port, ssl=broker.context()
-            )
+            _, writer = await asyncio.open_connection(broker.host, broker.port, ssl=broker.context())
     except TimeoutError:
         return f"no answer in {ANSWER_SECONDS:.0f} s"
     except OSError as error:

@@ -26,14 +26,7 @@ from telemetry.runtime.backoff import STEADY, Backoff
 from telemetry.text.connection_faults import connection_fault
 from telemetry.wire import inventory as messages
 from telemetry.wire.inventory import Command
-from telemetry.wire.mqtt import (
-    FIRST_PAUSE,
-    BrokerConfig,
-    client_id,
-    passed_over,
-    pause,
-    unreachable,
-)
+from telemetry.wire.mqtt import FIRST_PAUSE, BrokerConfig, client_id, passed_over, pause, unreachable
 from telemetry.wire.topics import Topic, pattern, topic
 
 log = logging.getLogger(__name__)
@@ -100,8 +93,7 @@ class FanInClient:
         `add_shards` and `remove_shards`. `more`: further filters to subscribe to, at QoS 1."""
         self._broker = broker
         self._cluster = cluster
-        self._filters = [*([] if shards is None else filters(cluster, shards)),
-                         *((text, 1) for text in more)]  # fmt: skip
+        self._filters = [*([] if shards is None else filters(cluster, shards)), *((text, 1) for text in more)]
         self._granted: dict[int, asyncio.Future[None]] = {}
         """Subscriptions that wait for the broker's answer, by message id."""
         self._asked: dict[int, list[tuple[str, int]]] = {}
@@ -247,18 +239,12 @@ class FanInClient:
         keepalive = max(1, math.ceil(0.6 * broker.keepalive))
         connecting = asyncio.ensure_future(
             client.connect(
-                broker.host,
-                broker.port,
-                ssl=broker.context() or False,
-                keepalive=keepalive,
-                version=MQTTv311,
+                broker.host, broker.port, ssl=broker.context() or False, keepalive=keepalive, version=MQTTv311
             )
         )
         losing = asyncio.ensure_future(lost.wait())
         try:
-            await asyncio.wait(
-                {connecting, losing}, timeout=CONNECT_SECONDS, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({connecting, losing}, timeout=CONNECT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not connecting.done():
                 if not losing.done():
                     raise BusError(f"{where}: no answer in {CONNECT_SECONDS} s")
@@ -275,11 +261,7 @@ class FanInClient:
             await asyncio.gather(connecting, losing, return_exceptions=True)
 
     def _make_client(self, broker: BrokerConfig) -> Client:
-        client = Client(
-            client_id("kilowatch-aggregator"),
-            clean_session=True,
-            logger=logging.getLogger("gmqtt"),
-        )
+        client = Client(client_id("kilowatch-aggregator"), clean_session=True, logger=logging.getLogger("gmqtt"))
         client.set_config({"reconnect_retries": _NO_RECONNECT})
         username, password = broker.login()
         if username is not None:
@@ -299,9 +281,7 @@ class FanInClient:
         if wanted and current is not None and current is client and current.is_connected:
             self._ask(current, wanted)
 
-    def _on_subscribe(
-        self, client: Client, mid: int, granted: Sequence[int], _properties: object
-    ) -> None:
+    def _on_subscribe(self, client: Client, mid: int, granted: Sequence[int], _properties: object) -> None:
         waiting = self._granted.pop(mid, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
@@ -314,9 +294,13 @@ class FanInClient:
             loop = asyncio.get_running_loop()
             loop.call_later(self._asking.next(), self._ask_again, client, refused)
         if len(self._refused) > before:
-            log.error("MQTT broker %s refuses a subscription to cluster %s: nothing of that kind comes until it is "
-                      "granted. Allow this user to read kilowatch/+/%s/#.", self._address,
-                      self._cluster, self._cluster)  # fmt: skip
+            log.error(
+                "MQTT broker %s refuses a subscription to cluster %s: nothing of that kind comes until it is "
+                "granted. Allow this user to read kilowatch/+/%s/#.",
+                self._address,
+                self._cluster,
+                self._cluster,
+            )
         elif before and not self._refused:
             log.warning("MQTT broker %s grants all subscriptions now", self._address)
 
@@ -347,9 +331,7 @@ class FanInClient:
 
         protocol._read_packet = read  # noqa: SLF001
 
-    def _on_message(
-        self, _client: Client, name: str, payload: bytes, _qos: int, _properties: object
-    ) -> int:
+    def _on_message(self, _client: Client, name: str, payload: bytes, _qos: int, _properties: object) -> int:
         self._receive(name, payload)
         return 0
 

@@ -98,9 +98,7 @@ def _long_publish(data: bytes, at: int, body: int, size: int) -> LongPublish | N
     return LongPublish(data[body + 2 : end].decode(errors="replace"), size, qos, message_id)
 
 
-def read_packets(
-    data: bytes, receive: Callable[[str, bytes], None], other: Callable[[bytes], int]
-) -> int:
+def read_packets(data: bytes, receive: Callable[[str, bytes], None], other: Callable[[bytes], int]) -> int:
     """Pass on the whole packets of `data`; return how many bytes they are, or -1 for no MQTT.
 
     `receive` is called with topic and payload of each PUBLISH at QoS 0, and must not raise; `other` with each other

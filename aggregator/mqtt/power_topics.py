@@ -62,7 +62,7 @@ class _RowTopics:
         if not snapshot.names:
             return []
         changed = ~np.isclose(seen, self._sent, equal_nan=True).all(axis=1)
-        alerted = np.array([tuple(alerts.get(n, ())) != self._alerts.get(n, ()) for n in snapshot.names], bool)  # fmt: skip
+        alerted = np.array([tuple(alerts.get(n, ())) != self._alerts.get(n, ()) for n in snapshot.names], bool)
         wanted = changed | alerted | (now - self._at >= AGAIN_SECONDS)
         rows = np.flatnonzero(wanted)
         rows = rows[np.argsort(self._at[rows], kind="stable")][:MOST_AT_ONCE]
@@ -107,11 +107,7 @@ class PowerTopics:
         return any(kind.states.receive(topic, payload) for kind in self._kinds.values())
 
     def show(
-        self,
-        electrical: ElectricalService,
-        alerts: Iterable[Alert],
-        now: float,
-        parts: Parts | None = None,
+        self, electrical: ElectricalService, alerts: Iterable[Alert], now: float, parts: Parts | None = None
     ) -> None:
         """Update the states of all rows. `parts`: has rows that can't be made cleared, and the others shown."""
         snapshots, layout = electrical.latest, electrical.site.layout
@@ -127,7 +123,7 @@ class PowerTopics:
             ("budgets", snapshots.budget, Subject.BUDGET),
             ("ups", snapshots.ups, Subject.UPS),
         ):
-            self._show(what, snapshot, layout, firing(listed, subject), electrical.latest_at, now, parts)  # fmt: skip
+            self._show(what, snapshot, layout, firing(listed, subject), electrical.latest_at, now, parts)
 
     def send(self, publish: Publish, connection: int) -> int:
         """Send the topics that changed; return the number of messages."""
@@ -153,7 +149,7 @@ class PowerTopics:
             return
         part = only(snapshot, names)
         states: list[CircuitState] | list[RowState]
-        states = circuit_states(layout, part, alerts, parts) if what == "circuits" else row_states(part, alerts, parts)  # fmt: skip
+        states = circuit_states(layout, part, alerts, parts) if what == "circuits" else row_states(part, alerts, parts)
         for name in set(names).difference(state.id for state in states):
             kind.states.clear(state_topic(self._cluster, what, name))  # what is there is of before
         for state in states:
@@ -161,9 +157,7 @@ class PowerTopics:
             kind.states.put(state_topic(self._cluster, what, state.id), payload)
 
 
-def spoken(
-    alerts: Iterable[Alert], held: Callable[[str], SuppressionStatus | None]
-) -> Iterator[Alert]:
+def spoken(alerts: Iterable[Alert], held: Callable[[str], SuppressionStatus | None]) -> Iterator[Alert]:
     """Iterate over the alerts that no other alert inhibits. `held` returns the suppression of an alert
     by its key."""
     for alert in alerts:

@@ -18,9 +18,7 @@ DOMAIN = "nvlink domain"
 """The fact."""
 
 
-def outside_their_domain(
-    nodes: Iterable[tuple[str, str, str | None]], least: int, share: float
-) -> list[Deviation]:
+def outside_their_domain(nodes: Iterable[tuple[str, str, str | None]], least: int, share: float) -> list[Deviation]:
     """Return the nodes (name, rack, domain) that are in another domain than most of their rack: at least `least` nodes and `share` of
     those that say it."""
     by_rack: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -43,7 +41,4 @@ def outside_their_domain(
 def domain_of(node: Inventory) -> str | None:
     """Return cluster and clique of a node's GPUs; None where one that is there does not say it."""
     there = [gpu for gpu in node.gpus if gpu.present]
-    return of_each(
-        None if gpu.fabric_cluster is None else f"{gpu.fabric_cluster}.{gpu.fabric_clique}"
-        for gpu in there
-    )
+    return of_each(None if gpu.fabric_cluster is None else f"{gpu.fabric_cluster}.{gpu.fabric_clique}" for gpu in there)

@@ -16,14 +16,7 @@ from aggregator.register.domains import domain_of, outside_their_domain
 from aggregator.register.expected import ExpectedState, Shortfall, shortfalls
 from aggregator.register.facts import Facts, facts_of, kind_of
 from aggregator.register.measured import measured_of, slow_nodes
-from api.drift import (
-    Deviation,
-    DriftReply,
-    FactDifference,
-    MixedFact,
-    NodeDifferenceReply,
-    NodeGroup,
-)
+from api.drift import Deviation, DriftReply, FactDifference, MixedFact, NodeDifferenceReply, NodeGroup
 from telemetry.wire.inventory import Inventory
 
 LEAST_NODES = 5
@@ -52,10 +45,15 @@ class ComparedNode(NamedTuple):
 def compared(inventory: Inventory, wanted: ExpectedState | None = None) -> ComparedNode:
     """Return a node as it is compared; of a port no speed is known."""
     return ComparedNode(
-        inventory.node, kind_of(inventory), facts_of(inventory), wanted,
+        inventory.node,
+        kind_of(inventory),
+        facts_of(inventory),
+        wanted,
         () if wanted is None else tuple(shortfalls(inventory, wanted, {})),
-        measured_of(inventory), inventory.host.get("rack", ""), domain_of(inventory),
-    )  # fmt: skip
+        measured_of(inventory),
+        inventory.host.get("rack", ""),
+        domain_of(inventory),
+    )
 
 
 def drift_of(nodes: Iterable[ComparedNode], at: int) -> DriftReply:
@@ -70,12 +68,10 @@ def drift_of(nodes: Iterable[ComparedNode], at: int) -> DriftReply:
 
 def _evaluated(name: str, nodes: Sequence[ComparedNode]) -> NodeGroup:
     deviations = [
-        Deviation(
-            node=node.node, fact=each.fact, has=each.has, most_have=each.wanted, nodes=0, of=0, declared=True
-        )
+        Deviation(node=node.node, fact=each.fact, has=each.has, most_have=each.wanted, nodes=0, of=0, declared=True)
         for node in nodes
         for each in node.shortfalls
-    ]  # fmt: skip
+    ]
     declared = sum(node.wanted is not None for node in nodes)
     enough = bool(name) and len(nodes) >= LEAST_NODES
     mixed: list[MixedFact] = []

@@ -71,10 +71,7 @@ class DriftTracker:
     """Who differs now, and since when."""
 
     def __init__(
-        self,
-        entries: Sequence[ExpectedState] = (),
-        config: DriftConfig | None = None,
-        path: Path | None = None,
+        self, entries: Sequence[ExpectedState] = (), config: DriftConfig | None = None, path: Path | None = None
     ) -> None:
         """`path`: its file; None keeps nothing."""
         self._entries, self._config, self._path = tuple(entries), config or DriftConfig(), path
@@ -172,7 +169,11 @@ class DriftTracker:
         silent = {name for name, node in fleet.nodes.items() if not node.online}
         silent |= {name for name in others.silent if name not in fleet.nodes}
         self._reported = self._watch.update(reply, silent, self._config, wall)
-        for name in [name for name in self._parts if not name.startswith(KIND) and name not in fleet.nodes and name not in others.nodes]:  # fmt: skip
+        for name in [
+            name
+            for name in self._parts
+            if not name.startswith(KIND) and name not in fleet.nodes and name not in others.nodes
+        ]:
             del self._parts[name]
         for name in self._parts.keys() | self._reported.keys():
             self._parts[name] = _part(name, self._reported.get(name, ""))

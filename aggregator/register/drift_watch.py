@@ -45,9 +45,7 @@ class DriftConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def hold(self, fact: str) -> float:
         """Return how long a deviation of a fact lasts before it is an alert."""
-        return (
-            max(self.hold_seconds, self.rollout_seconds) if is_version(fact) else self.hold_seconds
-        )
+        return max(self.hold_seconds, self.rollout_seconds) if is_version(fact) else self.hold_seconds
 
 
 Since = dict[str, dict[str, int]]
@@ -62,9 +60,7 @@ class DriftWatch:
         self.since: Since = since or {}
         self._reported: dict[str, str] = {}
 
-    def update(
-        self, reply: DriftReply, silent: Collection[str], config: DriftConfig, wall: int
-    ) -> dict[str, str]:
+    def update(self, reply: DriftReply, silent: Collection[str], config: DriftConfig, wall: int) -> dict[str, str]:
         """Note who differs now, and return what is reported: by node, or `kind/NAME`, the text. `silent`: nodes that
         send nothing now, of which nothing changes."""
         found: dict[str, dict[str, str]] = {}
@@ -72,8 +68,8 @@ class DriftWatch:
             for one in group.deviations:
                 found.setdefault(one.node, {})[one.fact] = deviation_text(one)
             for mixed in group.mixed:
-                values = ", ".join(f"{count} x {value}" for value, count in list(mixed.values.items())[:4])  # fmt: skip
-                found.setdefault(f"{KIND}{group.name}", {})[mixed.fact] = f"{mixed.fact} is mixed: {values}"  # fmt: skip
+                values = ", ".join(f"{count} x {value}" for value, count in list(mixed.values.items())[:4])
+                found.setdefault(f"{KIND}{group.name}", {})[mixed.fact] = f"{mixed.fact} is mixed: {values}"
         kept = {name: its for name, its in self.since.items() if name in silent}
         begun = {
             name: {fact: self.since.get(name, {}).get(fact, wall) for fact in facts}
@@ -87,7 +83,7 @@ class DriftWatch:
                 fact
                 for fact, at in facts.items()
                 if wall - at >= (config.mixed_seconds if name.startswith(KIND) else config.hold(fact)) * SECOND
-            ]  # fmt: skip
+            ]
             if due and config.alert and len(reported) < MOST_REPORTED:
                 reported[name] = _listed(due, found[name])
         self._reported = reported

@@ -14,15 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from aggregator.register.facts import (
-    FIRMWARE,
-    SERVICE,
-    counted_text,
-    memory_of,
-    of_each,
-    size_text,
-    switch_text,
-)
+from aggregator.register.facts import FIRMWARE, SERVICE, counted_text, memory_of, of_each, size_text, switch_text
 from present.units import gigabits
 from telemetry.devices import Port
 from telemetry.errors import ConfigError
@@ -83,10 +75,7 @@ class NodeMatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             self.role in {None, other.role}
             and pattern_covers(self.node or "*", other.node or "*")
             and pattern_covers(self.product or "*", other.product or "*")
-            and all(
-                pattern_covers(text, other.label.get(name, "*"))
-                for name, text in self.label.items()
-            )
+            and all(pattern_covers(text, other.label.get(name, "*")) for name, text in self.label.items())
         )
 
     @property
@@ -96,7 +85,7 @@ class NodeMatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __str__(self) -> str:
         words = [] if self.role is None else [f"role {self.role}"]
-        words += [f"{name} {text}" for name, text in (("node", self.node), ("product", self.product)) if text]  # fmt: skip
+        words += [f"{name} {text}" for name, text in (("node", self.node), ("product", self.product)) if text]
         words += [f"{name} {text}" for name, text in self.label.items()]
         return ", ".join(words) or "all nodes"
 
@@ -125,9 +114,7 @@ class ExpectedPorts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return " ".join(filter(None, (self.layer, self.model)))
 
 
-class ExpectedState(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True
-):
+class ExpectedState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """Expected state of some nodes. What is absent is compared with nodes of the kind."""
 
     match: NodeMatch = NodeMatch()
@@ -181,39 +168,51 @@ class ExpectedState(
 
     def check(self, where: str) -> None:
         """Raise `ConfigError` for an entry that can't work, with what to write instead."""
-        for name, least in (("gpus", 0), ("nvlinks", 0), ("cpus", 1), ("nvme", 0), ("pcie_width", 1)):  # fmt: skip
+        for name, least in (("gpus", 0), ("nvlinks", 0), ("cpus", 1), ("nvme", 0), ("pcie_width", 1)):
             value = getattr(self, name)
             if value is not None and not least <= value <= 65_535:
-                raise ConfigError(f"{where}.{name}", f"{value} is out of range", f"Write {least} to 65535.")  # fmt: skip
+                raise ConfigError(f"{where}.{name}", f"{value} is out of range", f"Write {least} to 65535.")
         for number, ports in enumerate(self.ports):
             if not 0 <= ports.count <= 1024:
-                raise ConfigError(f"{where}.ports[{number}].count", f"{ports.count} is out of range", "Write 0 to 1024.")  # fmt: skip
+                raise ConfigError(
+                    f"{where}.ports[{number}].count", f"{ports.count} is out of range", "Write 0 to 1024."
+                )
         if self.memory and self.memory_range is None:
-            raise ConfigError(f"{where}.memory", f"{self.memory!r} is no size", "Write 2 TiB +-3%, or 512 GiB.")  # fmt: skip
+            raise ConfigError(f"{where}.memory", f"{self.memory!r} is no size", "Write 2 TiB +-3%, or 512 GiB.")
         for number, speed in enumerate(self.speeds):
             if self.ports[number].speed and speed is None:
-                raise ConfigError(f"{where}.ports[{number}].speed", f"{self.ports[number].speed!r} is no speed", "Write 400 Gb/s.")  # fmt: skip
+                raise ConfigError(
+                    f"{where}.ports[{number}].speed", f"{self.ports[number].speed!r} is no speed", "Write 400 Gb/s."
+                )
         for name in ("mounts", "services", "kernel_args"):
             if any(not text.strip() for text in getattr(self, name)):
                 raise ConfigError(f"{where}.{name}", "one of them is empty")
         for argument in self.kernel_args:
             if not is_reported(argument):
-                raise ConfigError(f"{where}.kernel_args", f"nodes do not report {argument!r}", "Only arguments that nodes of a kind share are reported (telemetry/notations/kernel_args.py).")  # fmt: skip
+                raise ConfigError(
+                    f"{where}.kernel_args",
+                    f"nodes do not report {argument!r}",
+                    "Only arguments that nodes of a kind share are reported (telemetry/notations/kernel_args.py).",
+                )
         for path in self.mounts:
             if not path.startswith("/"):
                 raise ConfigError(f"{where}.mounts", f"{path!r} is no path", "Write /scratch.")
         for name in self.services:
             if name.endswith(".service"):
-                raise ConfigError(f"{where}.services", f"{name!r} has its suffix", f"Write {name.removesuffix('.service')}.")  # fmt: skip
+                raise ConfigError(
+                    f"{where}.services", f"{name!r} has its suffix", f"Write {name.removesuffix('.service')}."
+                )
         if self == ExpectedState(match=self.match):
-            raise ConfigError(where, "it declares nothing", "Write what these nodes should have, as gpus = 8, or remove it.")  # fmt: skip
+            raise ConfigError(
+                where, "it declares nothing", "Write what these nodes should have, as gpus = 8, or remove it."
+            )
 
     def covers(self, fact: str) -> bool:
         """Return whether a fact is declared here, so that what other nodes have counts for nothing."""
         if fact.startswith(SERVICE):
             return fact.removeprefix(SERVICE) in self.services
         if fact.startswith(FIRMWARE):
-            return any(fnmatchcase(fact.removeprefix(FIRMWARE), model) for model in self.nic_firmware)  # fmt: skip
+            return any(fnmatchcase(fact.removeprefix(FIRMWARE), model) for model in self.nic_firmware)
         declared = getattr(self, _FIELDS[fact], None) if fact in _FIELDS else None
         return declared is not None and declared not in ((), "")
 
@@ -238,13 +237,19 @@ class Shortfall(NamedTuple):
 def check_expected(entries: Sequence[ExpectedState]) -> None:
     """Raise `ConfigError` for entries that can't work, and for one that no node can reach."""
     if len(entries) > MOST_ENTRIES:
-        raise ConfigError("expected", f"there are {len(entries)} entries", f"Write {MOST_ENTRIES} at most, by patterns.")  # fmt: skip
+        raise ConfigError(
+            "expected", f"there are {len(entries)} entries", f"Write {MOST_ENTRIES} at most, by patterns."
+        )
     for number, entry in enumerate(entries):
         where = f"expected[{number}]"
         entry.check(where)
         before = entries[:number]
-        if any(each.match.everyone for each in before) or entry.match in [each.match for each in before]:  # fmt: skip
-            raise ConfigError(where, f"an entry above is for all of these ({entry.match})", "The first that matches counts: move the narrower one up.")  # fmt: skip
+        if any(each.match.everyone for each in before) or entry.match in [each.match for each in before]:
+            raise ConfigError(
+                where,
+                f"an entry above is for all of these ({entry.match})",
+                "The first that matches counts: move the narrower one up.",
+            )
 
 
 def expected_of(
@@ -254,15 +259,9 @@ def expected_of(
     return next((each for each in entries if each.match.fits(inventory, labels)), None)
 
 
-def shortfalls(
-    inventory: Inventory, wanted: ExpectedState, speeds: Mapping[str, float]
-) -> list[Shortfall]:
+def shortfalls(inventory: Inventory, wanted: ExpectedState, speeds: Mapping[str, float]) -> list[Shortfall]:
     """Return in what a node is not as declared. `speeds`: bytes a second by port, of those that are up."""
-    return [
-        *_of_gpus(inventory, wanted),
-        *_of_ports(inventory, wanted, speeds),
-        *_of_host(inventory, wanted),
-    ]
+    return [*_of_gpus(inventory, wanted), *_of_ports(inventory, wanted, speeds), *_of_host(inventory, wanted)]
 
 
 def _of_gpus(inventory: Inventory, wanted: ExpectedState) -> Iterator[Shortfall]:
@@ -277,7 +276,7 @@ def _of_gpus(inventory: Inventory, wanted: ExpectedState) -> Iterator[Shortfall]
             if link.gpu in counts:
                 counts[link.gpu] += 1
         if any(count != wanted.nvlinks for count in counts.values()):
-            yield Shortfall("nvlinks", of_each(map(str, counts.values())) or "", str(wanted.nvlinks))  # fmt: skip
+            yield Shortfall("nvlinks", of_each(map(str, counts.values())) or "", str(wanted.nvlinks))
     yield from _texts("gpu model", [gpu.name for gpu in there], wanted.gpu_model, loose=True)
     yield from _texts("gpu vbios", [gpu.vbios for gpu in there], wanted.vbios)
     yield from _texts("driver", [inventory.driver_version], wanted.driver)
@@ -292,9 +291,7 @@ def _of_gpus(inventory: Inventory, wanted: ExpectedState) -> Iterator[Shortfall]
             yield from _same(fact, [getattr(gpu, name) for gpu in there], value)
 
 
-def _same(
-    fact: str, values: Sequence[int | bool | None], wanted: int | bool
-) -> Iterator[Shortfall]:
+def _same(fact: str, values: Sequence[int | bool | None], wanted: int | bool) -> Iterator[Shortfall]:
     """Compare what each GPU has; what one does not say is not known."""
     known = [value for value in values if value is not None]
     if any(value != wanted for value in known):
@@ -305,9 +302,7 @@ def _word(value: int | bool) -> str:
     return (switch_text(value) or "") if isinstance(value, bool) else str(value)
 
 
-def _texts(
-    fact: str, values: Sequence[str | None], wanted: Texts, *, loose: bool = False
-) -> Iterator[Shortfall]:
+def _texts(fact: str, values: Sequence[str | None], wanted: Texts, *, loose: bool = False) -> Iterator[Shortfall]:
     """Compare texts with patterns. `loose`: a pattern without `*` may be a part of the text."""
     patterns = (wanted,) if isinstance(wanted, str) else wanted
     if not patterns or ANY in patterns:
@@ -324,9 +319,7 @@ def _fits(value: str, pattern: str, *, loose: bool) -> bool:
     return loose and "*" not in pattern and set(pattern.split()) <= set(re.split(r"[\s-]+", value))
 
 
-def _of_ports(
-    inventory: Inventory, wanted: ExpectedState, speeds: Mapping[str, float]
-) -> Iterator[Shortfall]:
+def _of_ports(inventory: Inventory, wanted: ExpectedState, speeds: Mapping[str, float]) -> Iterator[Shortfall]:
     there = [port for port in inventory.ports if port.present]
     for sort, speed in zip(wanted.ports, wanted.speeds, strict=True):
         its = [port for port in there if sort.fits(port)]
@@ -335,10 +328,10 @@ def _of_ports(
             yield Shortfall(name, str(len(its)), f"{sort.count} at least")
         if speed is None:
             continue
-        slow = [port for port in its if port.id in speeds and abs(speeds[port.id] - speed) > SPEED_SHARE * speed]  # fmt: skip
+        slow = [port for port in its if port.id in speeds and abs(speeds[port.id] - speed) > SPEED_SHARE * speed]
         if slow:
             has = counted_text(gigabits(speeds[port.id]) for port in slow)
-            yield Shortfall(f"{name} speed", f"{has} ({', '.join(port.name for port in slow[:8])})", sort.speed)  # fmt: skip
+            yield Shortfall(f"{name} speed", f"{has} ({', '.join(port.name for port in slow[:8])})", sort.speed)
     for model, patterns in wanted.nic_firmware.items():
         firmware = [port.firmware for port in there if fnmatchcase(port.model or "", model)]
         yield from _texts(f"{FIRMWARE}{model}", firmware, patterns)
@@ -353,7 +346,7 @@ def _of_host(inventory: Inventory, wanted: ExpectedState) -> Iterator[Shortfall]
             yield Shortfall("memory", size_text(size) or "", wanted.memory)
     if wanted.cpus is not None and "cpus" in host and host["cpus"] != str(wanted.cpus):
         yield Shortfall("cpus", host["cpus"], str(wanted.cpus))
-    if wanted.nvme is not None and host.get(DRIVES_FACT, "").isdigit() and int(host[DRIVES_FACT]) < wanted.nvme:  # fmt: skip
+    if wanted.nvme is not None and host.get(DRIVES_FACT, "").isdigit() and int(host[DRIVES_FACT]) < wanted.nvme:
         yield Shortfall("nvme drives", host[DRIVES_FACT], f"{wanted.nvme} at least")
     listed = sum(name.startswith(MOUNT_FACT) for name in host)
     complete = host.get(MOUNTS_FACT) == str(listed)  # a long list is cut
@@ -369,12 +362,10 @@ def _of_host(inventory: Inventory, wanted: ExpectedState) -> Iterator[Shortfall]
     if ARGUMENTS_FACT in host:
         missing = [each for each in wanted.kernel_args if each not in host[ARGUMENTS_FACT].split()]
         if missing:
-            yield Shortfall("kernel args", f"without {' '.join(missing)}", " ".join(wanted.kernel_args))  # fmt: skip
+            yield Shortfall("kernel args", f"without {' '.join(missing)}", " ".join(wanted.kernel_args))
 
 
-_SIZE = re.compile(
-    r"\s*(\d+(?:\.\d+)?)\s*(TiB|GiB|MiB|TB|GB)\s*(?:(?:\+-|±)\s*(\d+(?:\.\d+)?)\s*%)?\s*"
-)
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(TiB|GiB|MiB|TB|GB)\s*(?:(?:\+-|±)\s*(\d+(?:\.\d+)?)\s*%)?\s*")
 _BYTES = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "TB": 10**12, "GB": 10**9}
 _SPEED = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(Gb|Gb/s|Gbit/s|Gb/sec|G)\s*")
 USUAL_PERCENT = 1.0

@@ -30,7 +30,7 @@ FIRMWARE = "port firmware "
 SERVICE = "service "
 """First words of facts."""
 NO_ARGUMENTS = "none of note"
-_VERSIONS = frozenset({"driver", "cuda", "kilowatch", "kernel", "os", "bios", "gpu vbios", "kernel args"})  # fmt: skip
+_VERSIONS = frozenset({"driver", "cuda", "kilowatch", "kernel", "os", "bios", "gpu vbios", "kernel args"})
 
 
 def is_version(fact: str) -> bool:
@@ -67,26 +67,18 @@ def facts_of(inventory: Inventory) -> dict[str, str]:
             "gpu model": of_each(gpu.name for gpu in there),
             "gpu vbios": of_each(gpu.vbios for gpu in there),
             "gpu part number": of_each(gpu.part_number for gpu in there),
-            "gpu memory": of_each(
-                None if gpu.memory_bytes is None else size_text(gpu.memory_bytes) for gpu in there
-            ),
+            "gpu memory": of_each(None if gpu.memory_bytes is None else size_text(gpu.memory_bytes) for gpu in there),
             "gpu mig": of_each(switch_text(gpu.mig) for gpu in there),
             "gpu ecc": of_each(switch_text(gpu.ecc) for gpu in there),
             "gpu persistence": of_each(switch_text(gpu.persistence) for gpu in there),
-            "gpu pcie width": of_each(
-                None if gpu.pcie_width is None else str(gpu.pcie_width) for gpu in there
-            ),
+            "gpu pcie width": of_each(None if gpu.pcie_width is None else str(gpu.pcie_width) for gpu in there),
             "nvlinks": of_each(str(linked[gpu.uuid]) for gpu in there),
         }
     ports = [port for port in inventory.ports if port.present]
     if inventory.ports:
-        found["ports"] = counted_text(
-            f"{port.link_layer} {port.model or ''}".strip() for port in ports
-        )
+        found["ports"] = counted_text(f"{port.link_layer} {port.model or ''}".strip() for port in ports)
         for model in {port.model for port in ports if port.model}:
-            found[FIRMWARE + model] = of_each(
-                port.firmware for port in ports if port.model == model
-            )
+            found[FIRMWARE + model] = of_each(port.firmware for port in ports if port.model == model)
     return {fact: value for fact, value in found.items() if value}
 
 
@@ -135,7 +127,5 @@ def kind_of(inventory: Inventory) -> str:
 def own_labels(inventory: Inventory) -> dict[str, str]:
     """Return the labels that a node gives itself, by `collector.labels`."""
     return {
-        name.removeprefix(LABEL_FACT): value
-        for name, value in inventory.host.items()
-        if name.startswith(LABEL_FACT)
+        name.removeprefix(LABEL_FACT): value for name, value in inventory.host.items() if name.startswith(LABEL_FACT)
     }

@@ -37,9 +37,13 @@ def slow_nodes(measured: Mapping[str, Mapping[str, float]]) -> Iterator[Deviatio
         for node, value in values.items():
             if value < SLOW * middle:
                 yield Deviation(
-                    node=node, fact=f"measured {word}", has=rate_text(word, value),
-                    most_have=f"{rate_text(word, middle)} (median)", nodes=usual, of=len(values),
-                )  # fmt: skip
+                    node=node,
+                    fact=f"measured {word}",
+                    has=rate_text(word, value),
+                    most_have=f"{rate_text(word, middle)} (median)",
+                    nodes=usual,
+                    of=len(values),
+                )
 
 
 def _number(text: str) -> float | None:

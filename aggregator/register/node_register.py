@@ -130,9 +130,7 @@ class NodeRegister:
     async def expect(self, name: str, who: str, why: str, wall: int) -> None:
         """Declare that a node belongs to the cluster; a retired one is taken back. Raises `ConfigError`,
         `NodeError`, `BusError`."""
-        await self._declare(
-            name, wall, expected=True, retired=False, renamed_to="", by=who, why=why[:MOST_TEXT]
-        )
+        await self._declare(name, wall, expected=True, retired=False, renamed_to="", by=who, why=why[:MOST_TEXT])
 
     async def retire(self, name: str, who: str, why: str, wall: int) -> None:
         """Declare that a node has left the cluster. Raises `ConfigError`, `NodeError`, `BusError`."""
@@ -148,15 +146,7 @@ class NodeRegister:
         await self._change(decide)
 
     async def rename(
-        self,
-        old: str,
-        new: str,
-        fleet: Fleet,
-        who: str,
-        why: str,
-        wall: int,
-        *,
-        heard: bool = False,
+        self, old: str, new: str, fleet: Fleet, who: str, why: str, wall: int, *, heard: bool = False
     ) -> None:
         """Declare that a node has another name from its next start on, or has it already (`heard`). Raises
         `ConfigError` for a name that no node can have, `NodeError` for one that is not known or is taken."""
@@ -168,33 +158,43 @@ class NodeRegister:
             if old == new:
                 raise NodeError(f"{old} has that name already. Choose another.")
             if old not in fleet.nodes and before is None:
-                raise NodeError(f"{old} is no node that was ever heard or expected. Look at: kilowatch nodes list")  # fmt: skip
+                raise NodeError(f"{old} is no node that was ever heard or expected. Look at: kilowatch nodes list")
             if before is not None and before.renamed_to:
                 raise NodeError(f"{old} was renamed to {before.renamed_to}. Rename that one.")
-            if (new in fleet.nodes and not heard) or (
-                taken is not None and (taken.expected or taken.formerly)
-            ):
-                raise NodeError(f"{new} is the name of another node. Choose another, or retire that one first.")  # fmt: skip
+            if (new in fleet.nodes and not heard) or (taken is not None and (taken.expected or taken.formerly)):
+                raise NodeError(f"{new} is the name of another node. Choose another, or retire that one first.")
             if taken is not None and taken.renamed_to and not self.left(new):
-                raise NodeError(f"{new} is being renamed to {taken.renamed_to}, which was not heard yet. Wait for that, or choose another.")  # fmt: skip
+                raise NodeError(
+                    f"{new} is being renamed to {taken.renamed_to}, which was not heard yet. Wait for that, or choose another."
+                )
             before = before or NodeRecord(name=old)
             known = fleet.nodes.get(old)
-            machine = (
-                before.machine if known is None else (machine_of(known.inventory) or before.machine)
-            )
+            machine = before.machine if known is None else (machine_of(known.inventory) or before.machine)
             past = tuple(each for each in before.formerly if each.name != new)
             since = self._after(wall, before, taken)
             return [  # the new name first: it counts once the old one says so
                 NodeRecord(
-                    name=new, expected=before.expected, since=since, by=who, why=why[:MOST_TEXT],
-                    machine=machine, formerly=(*past, FormerName(name=old, renamed=since)),
+                    name=new,
+                    expected=before.expected,
+                    since=since,
+                    by=who,
+                    why=why[:MOST_TEXT],
+                    machine=machine,
+                    formerly=(*past, FormerName(name=old, renamed=since)),
                     given=() if taken is None else taken.given,
                 ),
                 msgspec.structs.replace(
-                    before, expected=False, retired=False, renamed_to=new, since=since, by=who,
-                    why=why[:MOST_TEXT], machine=machine, given=(*before.given, (new, since))[-MOST_GIVEN:],
+                    before,
+                    expected=False,
+                    retired=False,
+                    renamed_to=new,
+                    since=since,
+                    by=who,
+                    why=why[:MOST_TEXT],
+                    machine=machine,
+                    given=(*before.given, (new, since))[-MOST_GIVEN:],
                 ),
-            ]  # fmt: skip
+            ]
 
         await self._change(decide)
 
@@ -213,9 +213,7 @@ class NodeRegister:
                     continue
                 if record.formerly[-1].until is None:
                     last = msgspec.structs.replace(record.formerly[-1], until=wall)
-                    changed.append(
-                        msgspec.structs.replace(record, formerly=(*record.formerly[:-1], last))
-                    )
+                    changed.append(msgspec.structs.replace(record, formerly=(*record.formerly[:-1], last)))
                 left += [
                     each.name
                     for each in record.formerly
@@ -243,8 +241,7 @@ class NodeRegister:
             return
         theirs = await self.shared.newest()
         found = dict(theirs) | {
-            name: _joined(ours, theirs[name]) if name in theirs else ours
-            for name, ours in self._records.items()
+            name: _joined(ours, theirs[name]) if name in theirs else ours for name, ours in self._records.items()
         }
         lost = [each for name, each in found.items() if theirs.get(name) is not each]
         for each in lost:
@@ -289,9 +286,7 @@ class NodeRegister:
             try:
                 await asyncio.to_thread(_write, self._path, f"{text}\n")
             except OSError as error:
-                problem = (
-                    f"{self._path} can't be written: {error.strerror}. Make room, and try again."
-                )
+                problem = f"{self._path} can't be written: {error.strerror}. Make room, and try again."
                 if self.shared is None:
                     raise NodeError(problem) from error
                 log.warning("the register of nodes: %s", problem)  # the others have it
@@ -320,9 +315,7 @@ class NodeRegister:
         found = {}
         for record in self._records.values():
             names = self.names_of(record.name, fleet) if record.formerly else []
-            then = next(
-                (name for name, _, until in names if until is None or at < until), record.name
-            )
+            then = next((name for name, _, until in names if until is None or at < until), record.name)
             if then != record.name:
                 found[record.name] = then
         return found
@@ -332,9 +325,7 @@ class NodeRegister:
     ) -> dict[tuple[str, int], IntervalSet]:
         """Return the frames that are accounted for by node and session, those of a former name under the
         present one too: its ring has sessions of before, whose frames are not to be stored again."""
-        present = {
-            past.name: each.name for each in self._records.values() for past in each.formerly
-        }
+        present = {past.name: each.name for each in self._records.values() for past in each.formerly}
         found = dict(accounted)
         for (name, session), frames in accounted.items():
             if name in present:
@@ -351,16 +342,18 @@ class NodeRegister:
             node = fleet.nodes.get(record.name)
             conflict = self._conflict(record, node)
             if conflict:
-                missing[f"node/{record.name}"] = f"{conflict}. Stop the one that took its name, or retire {record.name} and rename anew"  # fmt: skip
+                missing[f"node/{record.name}"] = (
+                    f"{conflict}. Stop the one that took its name, or retire {record.name} and rename anew"
+                )
             elif record.retired or record.renamed_to:
                 if node is not None and node.online and self.left(record.name):
                     returned[f"node/{record.name}"] = _returned(record)
             elif record.expected and node is None:
-                missing[f"node/{record.name}"] = f"expected since {_day(record.since)}, and nothing of it is known"  # fmt: skip
+                missing[f"node/{record.name}"] = f"expected since {_day(record.since)}, and nothing of it is known"
             elif record.expected and node is not None and node.ended:
                 silent = now - max(node.seen, started)
                 if silent >= STOPPED_SECONDS:
-                    missing[f"node/{record.name}"] = f"its collector was stopped {duration(silent)} ago"  # fmt: skip
+                    missing[f"node/{record.name}"] = f"its collector was stopped {duration(silent)} ago"
         return {"node_missing": missing, "node_returned": returned}
 
     def reply(self, fleet: Fleet, now: float, wall: int) -> RegisterReply:
@@ -387,8 +380,7 @@ class NodeRegister:
             role="" if node is None else role_of(node.inventory) or "",
             gpus=0 if node is None else len(node.inventory.gpus),
             age_seconds=None if node is None else age(node, now),
-            machine=(record.machine if node is None else machine_of(node.inventory))
-            or record.machine,
+            machine=(record.machine if node is None else machine_of(node.inventory)) or record.machine,
             formerly=[each.name for each in record.formerly],
             renamed_to=record.renamed_to,
             conflict=conflict,
@@ -408,10 +400,7 @@ class NodeRegister:
         its = "" if node is None else machine_of(node.inventory)
         if not record.formerly or not record.machine or not its or its == record.machine:
             return ""
-        return (
-            f"{record.name} is another machine than {record.formerly[-1].name} was: "
-            f"{its}, not {record.machine}"
-        )
+        return f"{record.name} is another machine than {record.formerly[-1].name} was: {its}, not {record.machine}"
 
 
 def drift(its: str, ours: str) -> ReleaseDrift:
@@ -447,9 +436,9 @@ def _returned(record: NodeRecord) -> str:
 
 def _joined(ours: NodeRecord, theirs: NodeRecord) -> NodeRecord:
     """Return the newer of two records of a name, with the new names that either knows of."""
-    ages = [(each.since, sum(one.until is not None for one in each.formerly)) for each in (ours, theirs)]  # fmt: skip
+    ages = [(each.since, sum(one.until is not None for one in each.formerly)) for each in (ours, theirs)]
     newer = ours if ages[0] > ages[1] else theirs
-    given = tuple(sorted({*ours.given, *theirs.given}, key=lambda each: (each[1], each[0])))[-MOST_GIVEN:]  # fmt: skip
+    given = tuple(sorted({*ours.given, *theirs.given}, key=lambda each: (each[1], each[0])))[-MOST_GIVEN:]
     return newer if newer.given == given else msgspec.structs.replace(newer, given=given)
 
 

@@ -38,10 +38,7 @@ def labels_key(fragment: str, more: Mapping[str, str]) -> bytes:
     """Return the other labels, sorted as the receiver requires; `more`: labels that the fragment may
     override."""
     pairs = {**more, **labels_of(fragment)}
-    return b"".join(
-        field(1, field(1, label.encode()) + field(2, pairs[label].encode()))
-        for label in sorted(pairs)
-    )
+    return b"".join(field(1, field(1, label.encode()) + field(2, pairs[label].encode())) for label in sorted(pairs))
 
 
 def samples(values: Iterable[tuple[bytes, bytes]], at: int) -> list[bytes]:

@@ -87,10 +87,7 @@ class Gatherer:
                         if its is None:
                             # `_sum` or `_bucket` of a summary or histogram is a part of the name.
                             suffix, brace, rest = fragment.partition("{")
-                            its = self._labels[fragment] = (
-                                suffix,
-                                labels_key(brace + rest, self._more),
-                            )
+                            its = self._labels[fragment] = (suffix, labels_key(brace + rest, self._more))
                         suffix, rest_key = its
                         start = self._names.get(name + suffix)
                         if start is None:
@@ -142,9 +139,7 @@ class Pusher:
 
     def __init__(self, view: AggregatorView, config: RemoteWriteConfig) -> None:
         self.view, self.config = view, config
-        self._receiver = Recipient[tuple[bytes, int]](
-            log, f"remote write: {config.url}", config.waiting, lambda _: 1
-        )
+        self._receiver = Recipient[tuple[bytes, int]](log, f"remote write: {config.url}", config.waiting, lambda _: 1)
 
     async def run(self) -> None:
         """Push until cancelled."""

@@ -13,9 +13,7 @@ Request = TypeVar("Request")
 class Recipient(Generic[Request]):
     """A bounded queue, the oldest first, and a line in the log whenever the receiver accepts or refuses anew."""
 
-    def __init__(
-        self, log: logging.Logger, what: str, most: int, weight: Callable[[Request], int]
-    ) -> None:
+    def __init__(self, log: logging.Logger, what: str, most: int, weight: Callable[[Request], int]) -> None:
         """`what`: the receiver and what it gets, for the log; `most`: the sum of weights that may wait."""
         self._log, self._what, self._most, self._weight = log, what, most, weight
         self._waiting: deque[Request] = deque()

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 MOST_BYTES = 256 * 1024 * 1024
 """Bytes of output at most: 3 KB a job make 80,000 jobs."""
 _CHUNK = 1024 * 1024
-_REFUSED = re.compile(
-    r"denied|permission|not authorized|authentication|credential|munge|invalid user", re.IGNORECASE
-)
+_REFUSED = re.compile(r"denied|permission|not authorized|authentication|credential|munge|invalid user", re.IGNORECASE)
 _KILL_SECONDS = 5.0
 
 
@@ -38,9 +36,13 @@ async def output_of(
     name = command[0]
     try:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, env={**os.environ, **environment}, start_new_session=True,
-        )  # fmt: skip
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
     except FileNotFoundError:
         raise CommandError("absent", f"{name} is not on the PATH of the aggregator") from None
     except OSError as error:
@@ -92,9 +94,7 @@ async def _last_words(stream: asyncio.StreamReader | None) -> bytes:
     return lines[-1].strip()[:300].encode() if lines else b""
 
 
-async def _end(
-    process: asyncio.subprocess.Process, streams: Iterable[asyncio.StreamReader | None]
-) -> None:
+async def _end(process: asyncio.subprocess.Process, streams: Iterable[asyncio.StreamReader | None]) -> None:
     """Kill a command with its children, one of which may hold its output open, and read what is left: asyncio
     closes a pipe at its end."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

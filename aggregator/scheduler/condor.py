@@ -33,9 +33,7 @@ def command_of(pool: str) -> tuple[str, ...]:
     """Return the question about all slots of machines with a GPU; `pool`: host of its central manager, empty for the one
     of HTCondor's own settings."""
     where = ("-pool", pool) if pool else ()
-    return (
-        "condor_status", *where, "-json", "-constraint", "TotalGPUs > 0", "-attributes", ",".join(FIELDS),
-    )  # fmt: skip
+    return ("condor_status", *where, "-json", "-constraint", "TotalGPUs > 0", "-attributes", ",".join(FIELDS))
 
 
 def listing_of(output: bytes, at: int) -> JobListing:
@@ -56,14 +54,17 @@ def listing_of(output: bytes, at: int) -> JobListing:
                 continue
             job, slot = _job(ad), _slot(ad)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            problems.append(f"a slot of condor_status can't be read: {type(error).__name__} {error}")  # fmt: skip
+            problems.append(f"a slot of condor_status can't be read: {type(error).__name__} {error}")
         else:
             jobs.setdefault(job.key, job)
             slots.setdefault(job.key, []).append(slot)
     return JobListing(
-        at=at, cluster="", problems=tuple(problems), nodes=frozenset(nodes),
+        at=at,
+        cluster="",
+        problems=tuple(problems),
+        nodes=frozenset(nodes),
         jobs=tuple(ListedJob(job=job, holds=True, slots=tuple(slots[key])) for key, job in jobs.items()),
-    )  # fmt: skip
+    )
 
 
 def _job(ad: Mapping[str, Any]) -> Job:
@@ -84,15 +85,17 @@ def _job(ad: Mapping[str, Any]) -> Job:
         begin=_time(ad["JobStart"]),
         # What has a slot runs; how it ended the pool does not say, so that no word outlives its end.
         state="SUSPENDED" if _text(ad, "Activity") == "Suspended" else "",
-    )  # fmt: skip
+    )
 
 
 def _slot(ad: Mapping[str, Any]) -> ClaimedSlot:
     names = _SEPARATOR.split(_text(ad, "AssignedGPUs", most=1 << 14))
     return ClaimedSlot(
-        node=_needed(ad, "Machine"), name=_needed(ad, "Name"), begin=_time(ad["JobStart"]),
+        node=_needed(ad, "Machine"),
+        name=_needed(ad, "Name"),
+        begin=_time(ad["JobStart"]),
         gpus=tuple(dict.fromkeys(filter(None, names))),
-    )  # fmt: skip
+    )
 
 
 def _needed(ad: Mapping[str, Any], name: str) -> str:

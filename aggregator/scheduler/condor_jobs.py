@@ -71,7 +71,7 @@ def _key(_: str, its: Fields) -> JobKey:
 def _task(name: str, its: Fields) -> tuple[str, str]:
     """Return cluster and process of a job that was submitted with others."""
     cluster, _, process = name.partition(".")
-    return (cluster, process) if (whole(its, "TotalSubmitProcs") or 0) > 1 or int(process) else ("", "")  # fmt: skip
+    return (cluster, process) if (whole(its, "TotalSubmitProcs") or 0) > 1 or int(process) else ("", "")
 
 
 def _word(its: Fields) -> str:
@@ -97,7 +97,7 @@ def _end(its: Fields) -> object:
 
 
 def _limit(its: Fields) -> int | None:
-    return whole(its, "AllowedJobDuration", _MOST_LIMIT) or whole(its, "AllowedExecuteDuration", _MOST_LIMIT)  # fmt: skip
+    return whole(its, "AllowedJobDuration", _MOST_LIMIT) or whole(its, "AllowedExecuteDuration", _MOST_LIMIT)
 
 
 def _name(its: Fields) -> str:

@@ -9,10 +9,12 @@ from typing import Literal
 
 from telemetry.wire.jobs import Job, JobKey
 
-HOLDING = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING"})  # fmt: skip
+HOLDING = frozenset(
+    {"RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING"}
+)
 """States in which a job has what it was given."""
 _WORKING = frozenset({"RUNNING", "SUSPENDED"})
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})  # fmt: skip
+WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 """States of a job that has not begun, or that begins again."""
 SECOND = 1_000_000_000
 TimeLimit = int | Literal["unlimited"] | None
@@ -74,9 +76,7 @@ class JobListing:
     """Whether these are the queues of HTCondor's schedds, which don't say where a job runs."""
 
 
-def whole_nodes(
-    state: str, asked: int, nodes: Sequence[str], *, exclusive: bool
-) -> tuple[str, ...]:
+def whole_nodes(state: str, asked: int, nodes: Sequence[str], *, exclusive: bool) -> tuple[str, ...]:
     """Return the nodes of a job of which no GPU is named that are its whole: one that asked for none and lets nobody
     beside it. Of a job that is completing the numbers are gone, whatever it had."""
     return tuple(nodes) if exclusive and not asked and state in _WORKING else ()

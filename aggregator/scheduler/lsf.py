@@ -21,7 +21,7 @@ _FIELDS = (
     "runtimelimit", "exit_code", "exit_reason", "gpu_num", "gpu_alloc",
 )  # fmt: skip
 COMMAND = ("bjobs", "-u", "all", "-a", "-o", " ".join(_FIELDS), "-json")
-OLD_COMMAND = (*COMMAND[:5], " ".join(name for name in _FIELDS if not name.startswith("gpu_")), "-json")  # fmt: skip
+OLD_COMMAND = (*COMMAND[:5], " ".join(name for name in _FIELDS if not name.startswith("gpu_")), "-json")
 """For a release that knows no fields of GPUs."""
 ENVIRONMENT = {"TZ": "UTC", "LC_ALL": "C", "LSB_DISPLAY_YEAR": "Y"}
 """bjobs writes times in the time zone of whoever calls it, and without this without their year."""
@@ -83,7 +83,7 @@ def _gpus(its: Fields) -> Mapping[str, tuple[int, ...]]:
     for part in value.split(";") if isinstance(value, str) else ():
         host, _, numbers = part.strip().partition(":")
         words = dict.fromkeys(each.strip() for each in numbers.split(","))
-        known = tuple(int(each) for each in words if each.isascii() and each.isdecimal() and len(each) < 5)  # fmt: skip
+        known = tuple(int(each) for each in words if each.isascii() and each.isdecimal() and len(each) < 5)
         if host and len(known) == len(words) and max(known) < _MOST_GPUS:
             found[host] = known
     return found

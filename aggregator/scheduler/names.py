@@ -27,18 +27,14 @@ class SchedulerNames:
     """Whether each run of a job has an account of its own; else that of a job has one of its begins."""
 
 
-SLURM = SchedulerNames(
-    scheduler=SLURM_NAME, title="Slurm", source="squeue", accounting="sacct", sees_all="PrivateData",
-)  # fmt: skip
+SLURM = SchedulerNames(scheduler=SLURM_NAME, title="Slurm", source="squeue", accounting="sacct", sees_all="PrivateData")
 PBS = SchedulerNames(
-    scheduler=PBS_NAME, title="PBS", source="qstat", accounting="qstat -x", sees_all="query_other_jobs",
-)  # fmt: skip
-LSF = SchedulerNames(
-    scheduler=LSF_NAME, title="LSF", source="bjobs", sees_all="SECURE_JOB_INFO_LEVEL",
-)  # fmt: skip
+    scheduler=PBS_NAME, title="PBS", source="qstat", accounting="qstat -x", sees_all="query_other_jobs"
+)
+LSF = SchedulerNames(scheduler=LSF_NAME, title="LSF", source="bjobs", sees_all="SECURE_JOB_INFO_LEVEL")
 CONDOR = SchedulerNames(
-    scheduler=CONDOR_NAME, title="HTCondor", source="condor_status", accounting="condor_history", has_runs=False,
-)  # fmt: skip
+    scheduler=CONDOR_NAME, title="HTCondor", source="condor_status", accounting="condor_history", has_runs=False
+)
 SCHEDULERS = {each.scheduler: each for each in (SLURM, PBS, LSF, CONDOR)}
 """By the name in `JobKey`."""
 SOURCES = frozenset(each.source for each in SCHEDULERS.values())

@@ -32,10 +32,7 @@ from telemetry.wire.jobs import JobKey, JobSourceState
 RULE = "scheduler_failing"
 SQUEUE, SACCT, CONDOR = "squeue", "sacct", CONDOR_NAMES.source
 _NO_JSON = "unrecognized option"
-_NO_ACCOUNTING = {
-    SACCT: re.compile("accounting storage is disabled"),
-    PBS.accounting: pbs.NO_HISTORY,
-}
+_NO_ACCOUNTING = {SACCT: re.compile("accounting storage is disabled"), PBS.accounting: pbs.NO_HISTORY}
 """Words of a source that the site does not have: it is absent."""
 PATIENT, DOUBLINGS = 3, 2
 """Questions in a row without an answer after which the next ones come later, each in twice the time of the one before, and how
@@ -61,10 +58,7 @@ class SchedulerPoll:
         self._wall_ns = wall_ns
         self._failed = 0
         """Questions in a row to the first source without an answer."""
-        self._states = {
-            name: JobSourceState(name=name, state="absent", message="not asked yet")
-            for name in questions
-        }
+        self._states = {name: JobSourceState(name=name, state="absent", message="not asked yet") for name in questions}
 
     def states(self) -> list[JobSourceState]:
         """Return the state of each source."""
@@ -95,8 +89,7 @@ class SchedulerPoll:
             {
                 f"scheduler/{each.name}": each.message
                 for each in self._states.values()
-                if each.state in {"failing", "no permission"}
-                or (each.state == "absent" and each.name == first)
+                if each.state in {"failing", "no permission"} or (each.state == "absent" and each.name == first)
             },
         )
 
@@ -196,21 +189,18 @@ class CondorPoll(SchedulerPoll):
             if key.cluster and key not in queued:
                 ended.setdefault(key.cluster, []).append(key.id)
         pool = self._config.pool
-        commands = {
-            name: condor_jobs.history_command(name, pool, ids[-MOST_PAST:])
-            for name, ids in ended.items()
-        }
+        commands = {name: condor_jobs.history_command(name, pool, ids[-MOST_PAST:]) for name, ids in ended.items()}
         answers = await self._each(CONDOR_NAMES.accounting, commands)
         if answers is None:
             return None
         problems = answers.problems
         for name, output in answers.outputs.items():
             try:
-                found = await asyncio.to_thread(accounts_of, condor_jobs.TABLE, output, self._wall_ns(), dated=False)  # fmt: skip
+                found = await asyncio.to_thread(accounts_of, condor_jobs.TABLE, output, self._wall_ns(), dated=False)
             except ValueError as error:
                 problems.append(f"{name}: {error}")
                 continue
-            self._settle({key: its for key, its in found.items() if key.cluster == name and key.id in ended[name]})  # fmt: skip
+            self._settle({key: its for key, its in found.items() if key.cluster == name and key.id in ended[name]})
         return "; ".join(problems[:3])
 
     async def _each(self, source: str, commands: Mapping[str, Sequence[str]]) -> _Answers | None:
@@ -220,9 +210,7 @@ class CondorPoll(SchedulerPoll):
         names = [name for name in sorted(commands) if condor_jobs.is_schedd(name)]
         failed = {name: its for name, its in self._failing[source].items() if name in names}
         self._failing[source] = failed
-        if (
-            not names and self._states[source].state != "absent"
-        ):  # what was wrong, or listed, is so no more
+        if not names and self._states[source].state != "absent":  # what was wrong, or listed, is so no more
             return _Answers({}, [])
         if not names or now < self._next[source]:
             return None
@@ -230,7 +218,7 @@ class CondorPoll(SchedulerPoll):
         due = [name for name in names if name not in failed or failed[name].again <= now]
         turn = self._turn[source] = (self._turn[source] + MOST_SCHEDDS) % max(len(due), 1)
         due = [*due[turn:], *due[:turn]][:MOST_SCHEDDS]
-        found = await asyncio.gather(*(self._output(commands[name]) for name in due), return_exceptions=True)  # fmt: skip
+        found = await asyncio.gather(*(self._output(commands[name]) for name in due), return_exceptions=True)
         outputs = dict[str, bytes]()
         for name, each in zip(due, found, strict=True):
             if isinstance(each, CommandError):
@@ -286,12 +274,21 @@ class TableQuestions:
 
 
 PBS_QUESTIONS = TableQuestions(
-    names=PBS, table=pbs.TABLE, commands=(pbs.COMMAND,), no_jobs=pbs.UNKNOWN, environment=pbs.ENVIRONMENT, ended=pbs.ended_command,
-)  # fmt: skip
+    names=PBS,
+    table=pbs.TABLE,
+    commands=(pbs.COMMAND,),
+    no_jobs=pbs.UNKNOWN,
+    environment=pbs.ENVIRONMENT,
+    ended=pbs.ended_command,
+)
 LSF_QUESTIONS = TableQuestions(
-    names=LSF, table=lsf.TABLE, commands=(lsf.COMMAND, lsf.OLD_COMMAND), unknown=lsf.NO_FIELD, no_jobs=lsf.NO_JOBS,
+    names=LSF,
+    table=lsf.TABLE,
+    commands=(lsf.COMMAND, lsf.OLD_COMMAND),
+    unknown=lsf.NO_FIELD,
+    no_jobs=lsf.NO_JOBS,
     environment=lsf.ENVIRONMENT,
-)  # fmt: skip
+)
 MOST_ENDED = 200
 """Jobs of one question about those that have ended."""
 
@@ -310,9 +307,7 @@ class TablePoll(SchedulerPoll):
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`hear`, `ended`, `settle`: as of `SlurmPoll`."""
-        asked: dict[str, Callable[[], Awaitable[str | None]]] = {
-            questions.names.source: self._ask_all
-        }
+        asked: dict[str, Callable[[], Awaitable[str | None]]] = {questions.names.source: self._ask_all}
         if questions.ended is not None and config.accounting:
             asked[questions.names.accounting] = self._ask_ended
         super().__init__(asked, config.interval, impairments, wall_ns)
@@ -346,7 +341,7 @@ class TablePoll(SchedulerPoll):
 
     async def _output(self, command: Sequence[str]) -> bytes:
         config = self._config
-        return await output_of(command, self._environment, config.deadline, despite=self._asked.no_jobs)  # fmt: skip
+        return await output_of(command, self._environment, config.deadline, despite=self._asked.no_jobs)
 
 
 class SlurmPoll(SchedulerPoll):

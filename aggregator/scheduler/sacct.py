@@ -56,16 +56,22 @@ def _accounts(lines: Sequence[Mapping[str, str]], now: int) -> Iterable[JobAccou
     for its in ordered:
         state = its["State"].partition(" ")[0]  # `CANCELLED by 1000`
         over = (state == "REQUEUED" or state not in WAITING) and state not in HOLDING
-        over = over and bool(
-            its["TimelimitRaw"] or _time(its["End"]) + COMPLETE_SECONDS * SECOND < now
-        )
+        over = over and bool(its["TimelimitRaw"] or _time(its["End"]) + COMPLETE_SECONDS * SECOND < now)
         code, _, signal = its["ExitCode"].partition(":")
-        yield JobAccount(
-            state=state, begin=_time(its["Start"]) or None, end=_time(its["End"]) or None,
-            exit_code=exit_code_of(int(code or 0), int(signal or 0)),
-            submitted=_time(its["Submit"]) or None, eligible=_time(its["Eligible"]) or None,
-            time_limit_seconds=_seconds(its["TimelimitRaw"]), unlimited=its["TimelimitRaw"] == "UNLIMITED",
-        ) if over else None  # fmt: skip
+        yield (
+            JobAccount(
+                state=state,
+                begin=_time(its["Start"]) or None,
+                end=_time(its["End"]) or None,
+                exit_code=exit_code_of(int(code or 0), int(signal or 0)),
+                submitted=_time(its["Submit"]) or None,
+                eligible=_time(its["Eligible"]) or None,
+                time_limit_seconds=_seconds(its["TimelimitRaw"]),
+                unlimited=its["TimelimitRaw"] == "UNLIMITED",
+            )
+            if over
+            else None
+        )
 
 
 def _seconds(minutes: str) -> int | None:

@@ -74,14 +74,13 @@ def _listed(block: str, cluster: str) -> ListedJob:
     named = dict(_PAIR.findall(rest))
     count = int(its["NumNodes"].partition("-")[0])
     texts = {
-        "job": named.get("TresPerJob", ""), "node": named.get("TresPerNode", ""),
-        "task": named.get("TresPerTask", ""), "all": named.get("ReqTRES", ""),
-    }  # fmt: skip
+        "job": named.get("TresPerJob", ""),
+        "node": named.get("TresPerNode", ""),
+        "task": named.get("TresPerTask", ""),
+        "all": named.get("ReqTRES", ""),
+    }
     gpus = {
-        node: numbers_of(gres)
-        for names, gres in _GRES.findall(ours)
-        if numbers_of(gres)
-        for node in expanded(names)
+        node: numbers_of(gres) for names, gres in _GRES.findall(ours) if numbers_of(gres) for node in expanded(names)
     }
     asked = asked_of(texts, count, int(named.get("NumTasks", "0")))
     comment = _COMMENT.search(rest)
@@ -91,18 +90,27 @@ def _listed(block: str, cluster: str) -> ListedJob:
         job=Job(
             key=JobKey(SCHEDULER, cluster, head[1], int(its["Restarts"])),
             name="".join(each for each in head[6] if each.isprintable())[:256],
-            user=user[1] if user else "", account=_known(its["Account"]), queue=its["Partition"],
+            user=user[1] if user else "",
+            account=_known(its["Account"]),
+            queue=its["Partition"],
             owner=owner_text(head[2] or "", head[3] or "", head[4] or "", head[5] or ""),
-            submitted=_time(its["SubmitTime"]), eligible=_time(its.get("EligibleTime", "")),
-            begin=_time(its["StartTime"]) if past else 0, end=_time(its["EndTime"]) if over else 0,
-            state=state, exit_code=exit_code_of(int(code or 0), int(signal or 0)) if over else None,
-            nodes=count if past else 0, gpus=asked, purpose=declared(comment[1] if comment else ""),
+            submitted=_time(its["SubmitTime"]),
+            eligible=_time(its.get("EligibleTime", "")),
+            begin=_time(its["StartTime"]) if past else 0,
+            end=_time(its["EndTime"]) if over else 0,
+            state=state,
+            exit_code=exit_code_of(int(code or 0), int(signal or 0)) if over else None,
+            nodes=count if past else 0,
+            gpus=asked,
+            purpose=declared(comment[1] if comment else ""),
             time_limit=_limit(its.get("TimeLimit", "")) if past else None,
             reason="" if past else reason_of(its.get("Reason", "")),
         ),
-        holds=state in HOLDING, gpus=gpus if state in HOLDING else {},
-        exclusive=exclusive, whole=whole_nodes(state, asked, names, exclusive=exclusive),
-    )  # fmt: skip
+        holds=state in HOLDING,
+        gpus=gpus if state in HOLDING else {},
+        exclusive=exclusive,
+        whole=whole_nodes(state, asked, names, exclusive=exclusive),
+    )
 
 
 def _known(word: str) -> str:

@@ -45,11 +45,7 @@ _FIELDS = (
 """Fields of a job that are read, of about a hundred: the others are skipped while decoding."""
 _Record = msgspec.defstruct("_Record", [(name, Any, msgspec.UNSET) for name in _FIELDS])
 _DECODER = of_json(_Record)
-_ANSWER = of_json(
-    msgspec.defstruct(
-        "_Answer", [("jobs", list[msgspec.Raw], msgspec.UNSET), ("errors", Any, None)]
-    )
-)
+_ANSWER = of_json(msgspec.defstruct("_Answer", [("jobs", list[msgspec.Raw], msgspec.UNSET), ("errors", Any, None)]))
 
 
 class SqueueReader:
@@ -68,9 +64,9 @@ class SqueueReader:
             raise ValueError("squeue's JSON has no list of jobs") from None
         except msgspec.DecodeError as error:
             raise ValueError(f"squeue prints no JSON: {error}") from None
-        errors = [str(each.get("error", each)) for each in answer.errors or () if isinstance(each, dict)]  # fmt: skip
+        errors = [str(each.get("error", each)) for each in answer.errors or () if isinstance(each, dict)]
         if errors or answer.jobs is msgspec.UNSET:
-            raise ValueError(f"squeue reports: {errors[0]}" if errors else "squeue's JSON has no list of jobs")  # fmt: skip
+            raise ValueError(f"squeue reports: {errors[0]}" if errors else "squeue's JSON has no list of jobs")
         before, known, problems = self._known, dict[int, ListedJob](), []
         for record in answer.jobs:
             text = bytes(record)
@@ -93,9 +89,7 @@ def listing_of(output: bytes, at: int) -> JobListing:
 def _fields_of(text: bytes) -> dict[str, Any]:
     """Return the fields of a job that are read. Raises `ValidationError`, which is a `ValueError`, for what is no job."""
     record = _DECODER.decode(text)
-    return {
-        name: value for name in _FIELDS if (value := getattr(record, name)) is not msgspec.UNSET
-    }
+    return {name: value for name in _FIELDS if (value := getattr(record, name)) is not msgspec.UNSET}
 
 
 def _listed(its: Mapping[str, Any]) -> ListedJob:
@@ -104,18 +98,20 @@ def _listed(its: Mapping[str, Any]) -> ListedJob:
     over = past and state not in HOLDING
     node_count, tasks = _number(its.get("node_count")), _number(its.get("tasks"))
     texts = {
-        "job": _text(its, "tres_per_job"), "node": _text(its, "tres_per_node"),
-        "task": _text(its, "tres_per_task"), "all": _text(its, "tres_req_str"),
-    }  # fmt: skip
+        "job": _text(its, "tres_per_job"),
+        "node": _text(its, "tres_per_node"),
+        "task": _text(its, "tres_per_task"),
+        "all": _text(its, "tres_req_str"),
+    }
     job = Job(
-        key=JobKey(
-            SCHEDULER, _text(its, "cluster"), str(_positive(its["job_id"])),
-            _number(its.get("restart_cnt")),
-        ),
-        name=_text(its, "name"), user=_text(its, "user_name"), account=_text(its, "account"),
+        key=JobKey(SCHEDULER, _text(its, "cluster"), str(_positive(its["job_id"])), _number(its.get("restart_cnt"))),
+        name=_text(its, "name"),
+        user=_text(its, "user_name"),
+        account=_text(its, "account"),
         queue=_text(its, "partition"),
-        owner=owner_text(*(_part(its.get(name)) for name in (
-            "array_job_id", "array_task_id", "het_job_id", "het_job_offset"))),
+        owner=owner_text(
+            *(_part(its.get(name)) for name in ("array_job_id", "array_task_id", "het_job_id", "het_job_offset"))
+        ),
         submitted=_time(its.get("submit_time")),
         eligible=_time(its.get("eligible_time")),
         begin=_time(its.get("start_time")) if past else 0,
@@ -127,7 +123,7 @@ def _listed(its: Mapping[str, Any]) -> ListedJob:
         purpose=declared(_text(its, "comment", most=1 << 16)),
         time_limit=_limit(its) if past else None,
         reason="" if past else reason_of(_text(its, "state_reason")),
-    )  # fmt: skip
+    )
     gpus: dict[str, tuple[int, ...]] = {}
     details = its.get("gres_detail") or ()
     if state in HOLDING and details:
@@ -139,9 +135,12 @@ def _listed(its: Mapping[str, Any]) -> ListedJob:
     exclusive = _is_exclusive(its)
     names = [] if gpus or not exclusive else expanded(_nodes(its))
     return ListedJob(
-        job=job, holds=state in HOLDING, gpus=gpus, exclusive=exclusive,
+        job=job,
+        holds=state in HOLDING,
+        gpus=gpus,
+        exclusive=exclusive,
         whole=whole_nodes(state, job.gpus, names, exclusive=exclusive),
-    )  # fmt: skip
+    )
 
 
 def _nodes(its: Mapping[str, Any]) -> str:

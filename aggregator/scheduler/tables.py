@@ -18,12 +18,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from aggregator.scheduler.listed import (
-    SECOND,
-    JobListing,
-    ListedJob,
-    owner_text,
-)
+from aggregator.scheduler.listed import SECOND, JobListing, ListedJob, owner_text
 from api.jobs import JobAccount
 from telemetry.notations.batch import array_task
 from telemetry.text.decoders import of_json
@@ -38,9 +33,7 @@ _LAST = 4_102_444_800
 """2100, seconds since 1970."""
 _LINE = re.compile(r'\s*"((?:[^"\\]|\\.)+)"\s*:\s*(.*?)\s*,?\s*$')
 _ESCAPED = re.compile(r'\\(["\\/])|\\')
-_DAY = re.compile(
-    r"(?:[A-Z][a-z]{2} )?([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})(?: [A-Z])?"
-)
+_DAY = re.compile(r"(?:[A-Z][a-z]{2} )?([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})(?: [A-Z])?")
 _CLOCK = re.compile(r"(\d{1,7}):(\d\d):(\d\d)", re.ASCII)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -108,9 +101,9 @@ class TableReader:
         for name, text in _texts(table, output):
             mark = hash((name, text))
             try:
-                listed = self._known[mark] if mark in self._known else _listed(table, name, fields_of(table, text), at)  # fmt: skip
+                listed = self._known[mark] if mark in self._known else _listed(table, name, fields_of(table, text), at)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                problems.append(f"a job of {table.command} can't be read: {type(error).__name__} {error}")  # fmt: skip
+                problems.append(f"a job of {table.command} can't be read: {type(error).__name__} {error}")
                 continue
             if listed is None or listed.job.begin or not listed.holds:
                 known[mark] = listed  # a begin that is yet to come may be past next time
@@ -128,27 +121,27 @@ class TableReader:
             problems.append(f"{table.command} lists {key.id} twice: it is not believed")
         if undated:
             problems.append(f"{table.command} dates no begin of {undated} jobs that run")
-        clusters = Counter(key.cluster for key in jobs).most_common(
-            1
-        )  # a job may come from another server
+        clusters = Counter(key.cluster for key in jobs).most_common(1)  # a job may come from another server
         cluster = clusters[0][0] if clusters else ""
-        return JobListing(at=at, cluster=cluster, jobs=tuple(jobs.values()), problems=tuple(problems))  # fmt: skip
+        return JobListing(at=at, cluster=cluster, jobs=tuple(jobs.values()), problems=tuple(problems))
 
 
-def accounts_of(
-    table: JobForm, output: bytes, at: int, *, dated: bool = True
-) -> dict[JobKey, JobAccount]:
+def accounts_of(table: JobForm, output: bytes, at: int, *, dated: bool = True) -> dict[JobKey, JobAccount]:
     """Return the account of each run that is over, of those that a command printed at a time. `dated`: whether one without an
     end is none, as it may not be over. Raises `ValueError`."""
     return {
         each.key: JobAccount(
-            state=each.job.state, begin=each.job.begin or None, end=each.job.end or None, exit_code=each.job.exit_code,
-            submitted=each.job.submitted or None, eligible=each.job.eligible or None,
+            state=each.job.state,
+            begin=each.job.begin or None,
+            end=each.job.end or None,
+            exit_code=each.job.exit_code,
+            submitted=each.job.submitted or None,
+            eligible=each.job.eligible or None,
             time_limit_seconds=each.job.time_limit if isinstance(each.job.time_limit, int) else None,
         )
         for each in TableReader(table).listing_of(output, at).jobs
         if (each.job.end or not dated) and not each.holds
-    }  # fmt: skip
+    }
 
 
 def _listed(table: JobForm, name: str, its: Fields, at: int) -> ListedJob | None:
@@ -166,14 +159,23 @@ def _listed(table: JobForm, name: str, its: Fields, at: int) -> ListedJob | None
     facts: dict[str, Any] = {ours: read(its) for ours, read in table.texts.items()}
     return ListedJob(
         job=Job(
-            key=key, owner=owner_text(*table.task(key.id, its), "", ""), state=word, exit_code=exit_code,
-            submitted=times["submitted"], eligible=times.get("eligible", 0), begin=times["begin"] if past else 0,
-            end=times["end"] if over else 0, nodes=(numbers["nodes"] or 0) if past else 0, gpus=numbers["gpus"] or 0,
+            key=key,
+            owner=owner_text(*table.task(key.id, its), "", ""),
+            state=word,
+            exit_code=exit_code,
+            submitted=times["submitted"],
+            eligible=times.get("eligible", 0),
+            begin=times["begin"] if past else 0,
+            end=times["end"] if over else 0,
+            nodes=(numbers["nodes"] or 0) if past else 0,
+            gpus=numbers["gpus"] or 0,
             time_limit=(numbers["time_limit"] or None) if past else None,
             **facts,
         ),
-        holds=holds, gpus=table.gpus(its) if holds else {}, counts=table.counts(its) if holds else {},
-    )  # fmt: skip
+        holds=holds,
+        gpus=table.gpus(its) if holds else {},
+        counts=table.counts(its) if holds else {},
+    )
 
 
 def _texts(table: JobForm, output: bytes) -> Iterable[tuple[str, bytes]]:
@@ -222,9 +224,7 @@ def fields_of(table: JobForm, written: bytes) -> Fields:
 @functools.cache
 def _decoder(fields: frozenset[str]) -> msgspec.json.Decoder[Any]:
     """Return a decoder of these fields: the others, as the environment of a job, are skipped."""
-    return of_json(
-        msgspec.defstruct("_Record", [(name, Any, msgspec.UNSET) for name in sorted(fields)])
-    )
+    return of_json(msgspec.defstruct("_Record", [(name, Any, msgspec.UNSET) for name in sorted(fields)]))
 
 
 def _by_lines(table: JobForm, written: str) -> dict[str, Any]:
@@ -312,9 +312,7 @@ def _time(value: object, at: int) -> int:
             return 0
     else:
         return 0
-    return (
-        found * SECOND if 0 < found < _LAST and found * SECOND <= at + AHEAD_SECONDS * SECOND else 0
-    )
+    return found * SECOND if 0 < found < _LAST and found * SECOND <= at + AHEAD_SECONDS * SECOND else 0
 
 
 AHEAD_SECONDS = 60

@@ -63,8 +63,7 @@ class IngestBudgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             if getattr(self, part) > getattr(self, whole):
                 raise ConfigError(
                     f"{where}.{part}",
-                    f"one node may not have more than the cluster ({where}.{whole} ="
-                    f" {getattr(self, whole)})",
+                    f"one node may not have more than the cluster ({where}.{whole} = {getattr(self, whole)})",
                     f"Raise {where}.{whole}, or lower this.",
                 )
         if self.session_seconds > LONGEST_SESSION:

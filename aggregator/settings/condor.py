@@ -43,6 +43,6 @@ class CondorAskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         """Raise `ConfigError` for settings that can't work."""
         check_asking(where, self.interval, self.deadline)
         if not 1 <= self.schedd_interval <= LONGEST_SCHEDD:
-            raise ConfigError(f"{where}.schedd_interval", f"it must be 1 to {LONGEST_SCHEDD} seconds")  # fmt: skip
+            raise ConfigError(f"{where}.schedd_interval", f"it must be 1 to {LONGEST_SCHEDD} seconds")
         if self.pool and not is_host(self.pool):
             raise ConfigError(f"{where}.pool", f"{self.pool!r} is no host, or host:port")

@@ -40,13 +40,12 @@ class HomeAssistantConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         """Raise `ConfigError` for settings that can't work."""
         if not _PREFIX.fullmatch(self.prefix):
             raise ConfigError(
-                f"{where}.prefix", f"{self.prefix!r} can't begin an MQTT topic",
+                f"{where}.prefix",
+                f"{self.prefix!r} can't begin an MQTT topic",
                 'Write the discovery prefix of Home Assistant: "homeassistant", unless it was changed there.',
-            )  # fmt: skip
-        if not SHORTEST <= self.every_seconds <= LONGEST:
-            raise ConfigError(
-                f"{where}.every_seconds", f"it must be {SHORTEST:g} to {LONGEST:g} seconds"
             )
+        if not SHORTEST <= self.every_seconds <= LONGEST:
+            raise ConfigError(f"{where}.every_seconds", f"it must be {SHORTEST:g} to {LONGEST:g} seconds")
 
     def check_secrets(self, where: str) -> None:
         """Raise `ConfigError` for a password or certificate that can't be read."""

@@ -77,8 +77,11 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{where}.{name}", "it must be more than 0 seconds")
         if not 0 <= self.every_seconds <= EXACT_SECONDS:
-            raise ConfigError(f"{where}.every_seconds", "it must be 0 to 60 seconds",
-                              "Write 0 for every reading, 10 for means of 10 s.")  # fmt: skip
+            raise ConfigError(
+                f"{where}.every_seconds",
+                "it must be 0 to 60 seconds",
+                "Write 0 for every reading, 10 for means of 10 s.",
+            )
         steps = [step for step in (self.every_seconds, *self.rollup_seconds) if step]
         if any(step < 1 for step in self.rollup_seconds) or any(
             later <= step or later % step for step, later in itertools.pairwise(steps)
@@ -91,8 +94,7 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if len(self.rollup_age_seconds) != len(self.rollup_seconds):
             raise ConfigError(
                 f"{where}.rollup_age_seconds",
-                f"it has {len(self.rollup_age_seconds)} ages for {len(self.rollup_seconds)} "
-                "roll-ups",
+                f"it has {len(self.rollup_age_seconds)} ages for {len(self.rollup_seconds)} roll-ups",
                 "Give each step of rollup_seconds one age.",
             )
         if self.spool_bytes < MIB:
@@ -105,24 +107,29 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         try:
             _ = parts.port
         except ValueError as error:
-            raise ConfigError(f"{where}.url", f"{self.url!r}: {error}",
-                              "Write http://HOST:8086.") from error  # fmt: skip
+            raise ConfigError(f"{where}.url", f"{self.url!r}: {error}", "Write http://HOST:8086.") from error
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
-            raise ConfigError(f"{where}.url", f"{self.url!r} is no address",
-                              "Write http://HOST:8086.")  # fmt: skip
+            raise ConfigError(f"{where}.url", f"{self.url!r} is no address", "Write http://HOST:8086.")
         if parts.username or parts.password:
-            raise ConfigError(f"{where}.url", "a password does not belong into an address",
-                              "Write username and password_file.")  # fmt: skip
+            raise ConfigError(
+                f"{where}.url", "a password does not belong into an address", "Write username and password_file."
+            )
         if not self.database or set(self.database) & set('/"\\\n'):
             raise ConfigError(f"{where}.database", f"{self.database!r} is no name for a database")
         if self.api is InfluxApi.V2 and not self.org:
-            raise ConfigError(f"{where}.org", "api v2 needs the name of the organisation",
-                              "Servers that have none (3.x, VictoriaMetrics) take any.")  # fmt: skip
+            raise ConfigError(
+                f"{where}.org",
+                "api v2 needs the name of the organisation",
+                "Servers that have none (3.x, VictoriaMetrics) take any.",
+            )
         if self.password_file and not self.username:
             raise ConfigError(f"{where}.password_file", "there is no username to it")
         if self.token_file and self.username:
-            raise ConfigError(f"{where}.token_file", "there is a username too",
-                              "Use a token (2.x, 3.x), or a name and a password (1.x).")  # fmt: skip
+            raise ConfigError(
+                f"{where}.token_file",
+                "there is a username too",
+                "Use a token (2.x, 3.x), or a name and a password (1.x).",
+            )
 
     def secret(self, where: str = "aggregator.store.influxdb") -> str:
         """Return token or password, empty if there is none. Raises `ConfigError`."""

@@ -56,7 +56,7 @@ class MembersConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             if parts.scheme not in {"nats", "tls"} or not parts.hostname:
                 raise ConfigError(
                     f"{where}.nats", f"{text!r} is no server", "Write nats://HOST:4222 or tls://HOST:4222."
-                )  # fmt: skip
+                )
         if not _MEMBER.fullmatch(self.name) or len(self.name) > 64:
             raise ConfigError(
                 f"{where}.member",

@@ -58,30 +58,34 @@ class OtlpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def check(self, where: str) -> None:
         """Raise `ConfigError` for settings that can't work."""
         parts = urlsplit(self.url)
-        if self.url and (
-            parts.scheme not in {"http", "https"} or not parts.hostname or parts.query
-        ):
-            raise ConfigError(f"{where}.url", f"{self.url!r} is no address",
-                              "Write http://HOST:4318, or with protocol \"grpc\" http://HOST:4317.")  # fmt: skip
+        if self.url and (parts.scheme not in {"http", "https"} or not parts.hostname or parts.query):
+            raise ConfigError(
+                f"{where}.url",
+                f"{self.url!r} is no address",
+                'Write http://HOST:4318, or with protocol "grpc" http://HOST:4317.',
+            )
         if self.url and self.protocol is OtlpProtocol.GRPC:
             if parts.path.strip("/") or parts.port is None:
-                raise ConfigError(f"{where}.url", f"{self.url!r} is no address for gRPC",
-                                  "Write http://HOST:4317, without a path.")  # fmt: skip
+                raise ConfigError(
+                    f"{where}.url", f"{self.url!r} is no address for gRPC", "Write http://HOST:4317, without a path."
+                )
             if importlib.util.find_spec("grpc") is None:
-                raise ConfigError(f"{where}.protocol", "grpcio is not installed, which gRPC needs",
-                                  "Install kilowatch with its extra: pip install 'kilowatch[otlp]'; or write protocol = \"http\".")  # fmt: skip
+                raise ConfigError(
+                    f"{where}.protocol",
+                    "grpcio is not installed, which gRPC needs",
+                    "Install kilowatch with its extra: pip install 'kilowatch[otlp]'; or write protocol = \"http\".",
+                )
         for pattern in self.more:
             if not matching(pattern):
-                raise ConfigError(f"{where}.more", f"no metric is called {pattern!r}",
-                                  did_you_mean(pattern, BY_NAME) or "docs/metrics.md has all.")  # fmt: skip
+                raise ConfigError(
+                    f"{where}.more",
+                    f"no metric is called {pattern!r}",
+                    did_you_mean(pattern, BY_NAME) or "docs/metrics.md has all.",
+                )
         if self.every_seconds < 1 or self.timeout_seconds <= 0:
             raise ConfigError(where, "every_seconds is at least 1, timeout_seconds above 0")
         if self.waiting_bytes < MIB:
-            raise ConfigError(
-                f"{where}.waiting_bytes",
-                "it must be at least 1048576",
-                "Write 67108864 for 64 MiB.",
-            )
+            raise ConfigError(f"{where}.waiting_bytes", "it must be at least 1048576", "Write 67108864 for 64 MiB.")
 
     def check_secrets(self) -> None:
         """Raise `ConfigError` for a token or certificates that can't be read."""
@@ -103,6 +107,7 @@ class OtlpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             found = self.ca_file.read_bytes()
             ssl.create_default_context(cadata=found.decode())
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{where}.ca_file", f"{self.ca_file}: {error}",
-                              "Give a file of certificates in PEM.") from error  # fmt: skip
+            raise ConfigError(
+                f"{where}.ca_file", f"{self.ca_file}: {error}", "Give a file of certificates in PEM."
+            ) from error
         return found

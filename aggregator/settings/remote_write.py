@@ -30,8 +30,7 @@ class RemoteWriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         """Raise `ConfigError` for settings that can't work."""
         parts = urlsplit(self.url)
         if self.url and (parts.scheme not in {"http", "https"} or not parts.hostname):
-            raise ConfigError(f"{where}.url", f"{self.url!r} is no address",
-                              "Write http://HOST:PORT/api/v1/write.")  # fmt: skip
+            raise ConfigError(f"{where}.url", f"{self.url!r} is no address", "Write http://HOST:PORT/api/v1/write.")
         if self.every_seconds < 1 or self.timeout_seconds <= 0:
             raise ConfigError(where, "every_seconds is at least 1, timeout_seconds above 0")
         if not 1 <= self.waiting <= 10_000:

@@ -73,7 +73,7 @@ class AlertRelay:
 
     def receive(
         self, changes: Sequence[Alert], firing: Callable[[], Sequence[Alert]], recovering: Collection[str]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take alerts that began, changed or resolved."""
         self._firing = firing
         if not changes:
@@ -112,9 +112,7 @@ class AlertRelay:
                 continue
             known, since = self._since.get(evaluator, (-1, now))
             if known != epoch:
-                since = (
-                    self._began if evaluator == SITE else now
-                )  # circuits are computed all the time
+                since = self._began if evaluator == SITE else now  # circuits are computed all the time
                 self._since[evaluator] = epoch, since
                 self._empty.discard(evaluator)
             alerts = parts.get(evaluator, [])

@@ -144,10 +144,7 @@ class DeliveryClaims:
         if claim is None or claim.epoch < epoch:
             value = msgspec.json.encode(Claim(epoch, ClaimState.CLAIMED))
             revision = 0 if entry is None else entry.revision
-            if (
-                await self._coordination.compare_and_set(Bucket.CLAIMS, key, value, revision)
-                is None
-            ):
+            if await self._coordination.compare_and_set(Bucket.CLAIMS, key, value, revision) is None:
                 return ClaimAnswer.WAIT  # somebody wrote meanwhile: look again next time
         await self.restore()  # after the claim: a bucket that is lost later does not matter to it
         if not self._leads():
@@ -180,8 +177,7 @@ def claim_key(notice: str, channel: str) -> str:
 
 def _letters(text: str) -> str:
     return "".join(
-        letter if letter.isascii() and (letter.isalnum() or letter == "-") else f"={ord(letter):x}="
-        for letter in text
+        letter if letter.isascii() and (letter.isalnum() or letter == "-") else f"={ord(letter):x}=" for letter in text
     )
 
 

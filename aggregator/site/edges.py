@@ -77,9 +77,7 @@ class TickEdge(msgspec.Struct, frozen=True, tag="tick"):
     """Time passes: the leader appends one when something is due, so that all see it due at once."""
 
 
-Edge = (
-    AlertEdge | RestatedEdge | AcknowledgeEdge | UnacknowledgeEdge | SilenceEdge | UnsilenceEdge | TickEdge
-)  # fmt: skip
+Edge = AlertEdge | RestatedEdge | AcknowledgeEdge | UnacknowledgeEdge | SilenceEdge | UnsilenceEdge | TickEdge
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Edge] = of_msgpack(Edge)

@@ -150,9 +150,7 @@ class IncidentFold:
         return None if step is None else self._marked(step)
 
     def _begin(self, now: float, wall_ns: int) -> IncidentManager:
-        self._manager = IncidentManager(
-            self._policies, self._memory, timings=self._timings, now=now, wall_ns=wall_ns
-        )
+        self._manager = IncidentManager(self._policies, self._memory, timings=self._timings, now=now, wall_ns=wall_ns)
         return self._manager
 
     def _marked(self, step: FoldStep) -> FoldStep:
@@ -164,7 +162,7 @@ class IncidentFold:
         changes = replace(step.changes, records={**step.changes.records, **own})
         return replace(step, changes=changes)
 
-    def _fold(self, manager: IncidentManager, edge: Edge, now: float, wall_ns: int) -> FoldStep | None:  # fmt: skip
+    def _fold(self, manager: IncidentManager, edge: Edge, now: float, wall_ns: int) -> FoldStep | None:
         match edge:
             case AlertEdge() | RestatedEdge():
                 if edge.epoch < self._epochs.get(edge.evaluator, 0):
@@ -179,20 +177,22 @@ class IncidentFold:
                     alerts, recovering = self._restated(edge, wall_ns), frozenset()
                 return FoldStep(manager.receive(alerts, now, wall_ns, recovering))
             case AcknowledgeEdge(key=key, who=who, why=why, until=until):
-                incident, changes = manager.acknowledge(
-                    key, who=who, why=why, until=until, now=now, wall_ns=wall_ns
-                )
+                incident, changes = manager.acknowledge(key, who=who, why=why, until=until, now=now, wall_ns=wall_ns)
                 return FoldStep(changes, incident)
             case UnacknowledgeEdge(key=key, who=who, why=why):
-                incident, changes = manager.unacknowledge(
-                    key, who=who, why=why, now=now, wall_ns=wall_ns
-                )
+                incident, changes = manager.unacknowledge(key, who=who, why=why, now=now, wall_ns=wall_ns)
                 return FoldStep(changes, incident)
             case SilenceEdge():
                 silence, changes = manager.silence(
-                    edge.matchers, who=edge.who, why=edge.why, starts=edge.starts, ends=edge.ends,
-                    maintenance=edge.maintenance, now=now, wall_ns=wall_ns,
-                )  # fmt: skip
+                    edge.matchers,
+                    who=edge.who,
+                    why=edge.why,
+                    starts=edge.starts,
+                    ends=edge.ends,
+                    maintenance=edge.maintenance,
+                    now=now,
+                    wall_ns=wall_ns,
+                )
                 return FoldStep(changes, silence)
             case UnsilenceEdge(key=key, who=who):
                 silence, changes = manager.unsilence(key, who=who, why="", now=now, wall_ns=wall_ns)

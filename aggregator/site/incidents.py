@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from aggregator.cluster.port import Bucket, CoordinationError
 from aggregator.site.alert_relay import SITE, SITE_PARTS, AlertRelay, evaluator_of
 from aggregator.site.delivery_claims import DeliveryClaims, claim_key
-from aggregator.site.edges import (
-    AcknowledgeEdge,
-    Edge,
-    SilenceEdge,
-    UnacknowledgeEdge,
-    UnsilenceEdge,
-)
+from aggregator.site.edges import AcknowledgeEdge, Edge, SilenceEdge, UnacknowledgeEdge, UnsilenceEdge
 from aggregator.site.incident_candidate import IncidentCandidate
 from aggregator.site.incident_fold import FoldStep, IncidentFold, position_of
 from aggregator.site.unfenced import SETTLE_SECONDS, UnfencedPages
@@ -92,7 +86,7 @@ class ClusterIncidents:
 
     def relay(
         self, changes: Sequence[Alert], firing: Callable[[], Sequence[Alert]], recovering: Collection[str]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Have alerts appended to the log."""
         self._alerts.receive(changes, firing, recovering)
 
@@ -100,14 +94,16 @@ class ClusterIncidents:
         """Return a part of kilowatch itself under a name that no other member has."""
         if part.key.startswith(SITE_PARTS):
             return part
-        return replace(
-            part, key=f"{part.key}@{self._role.name}", facts={**part.facts, "member": self._role.name}
-        )  # fmt: skip
+        return replace(part, key=f"{part.key}@{self._role.name}", facts={**part.facts, "member": self._role.name})
 
     def open(
-        self, journal: Journal, policies: Mapping[str, RulePolicy], timings: NotificationTimings,
-        follow: Follow, wake: Callable[[], None],
-    ) -> dict[str, Callable[[], Awaitable[None]]]:  # fmt: skip
+        self,
+        journal: Journal,
+        policies: Mapping[str, RulePolicy],
+        timings: NotificationTimings,
+        follow: Follow,
+        wake: Callable[[], None],
+    ) -> dict[str, Callable[[], Awaitable[None]]]:
         """Go on where the journal is, and return the tasks to run."""
         self._wake = wake
         position = position_of(journal.records)
@@ -129,7 +125,7 @@ class ClusterIncidents:
         self.claims.settled_before = partial(_settled_before, journal)
         candidate = self._candidate = IncidentCandidate(
             self._coordination, fold, self._role.leadership, wall=time.time_ns, folded=folded, lost=lost
-        )  # fmt: skip
+        )
         if fold.manager is not None:
             follow(fold.manager, FoldStep().changes)
 
@@ -152,34 +148,35 @@ class ClusterIncidents:
             "marks of deliveries": self._keep_marks,
             "sweep of deliveries": lambda: self._sweep(journal),
             "pages without a quorum": lambda: self._page_unfenced(
-                lambda wall: (
-                    fold.manager
-                    or IncidentManager(policies, timings=timings, now=wall / 1e9, wall_ns=wall)
-                ),
+                lambda wall: fold.manager or IncidentManager(policies, timings=timings, now=wall / 1e9, wall_ns=wall),
                 follow,
             ),
         }
 
     # -- Actions of people --------------------------------------------------------------------------
 
-    async def acknowledge(
-        self, key: str, *, who: str, why: str, until: int | None, now: float, wall: int
-    ) -> Incident:
+    async def acknowledge(self, key: str, *, who: str, why: str, until: int | None, now: float, wall: int) -> Incident:
         """Acknowledge an incident."""
         del now, wall
         return await self._act(AcknowledgeEdge(key, who, why, until), Incident)
 
-    async def unacknowledge(
-        self, key: str, *, who: str, why: str, now: float, wall: int
-    ) -> Incident:
+    async def unacknowledge(self, key: str, *, who: str, why: str, now: float, wall: int) -> Incident:
         """Remove an acknowledgement."""
         del now, wall
         return await self._act(UnacknowledgeEdge(key, who, why), Incident)
 
     async def silence(
-        self, matchers: Sequence[Matcher], *, who: str, why: str, starts: int | None, ends: int,
-        maintenance: bool, now: float, wall: int,
-    ) -> Silence:  # fmt: skip
+        self,
+        matchers: Sequence[Matcher],
+        *,
+        who: str,
+        why: str,
+        starts: int | None,
+        ends: int,
+        maintenance: bool,
+        now: float,
+        wall: int,
+    ) -> Silence:
         """Silence alerts."""
         del now, wall
         edge = SilenceEdge(tuple(matchers), who, why, ends, starts, maintenance)
@@ -232,9 +229,7 @@ class ClusterIncidents:
             self._alerts.restate(only=SITE)
             self._wake()
 
-    async def _page_unfenced(
-        self, manager_at: Callable[[int], IncidentManager], follow: Follow
-    ) -> None:
+    async def _page_unfenced(self, manager_at: Callable[[int], IncidentManager], follow: Follow) -> None:
         """Page while NATS has no quorum, and end what was paged about once the log has caught up.
         `manager_at`: the incident manager of the log, a new one where the log is empty."""
         pages: UnfencedPages | None = None

@@ -89,10 +89,7 @@ class Leadership:
         entry = await self.look()
         holder = self.leader
         self.highest = max(self.highest, 0 if holder is None else holder.epoch)
-        ours = holder is not None and (holder.member, holder.run) == (
-            self._lease.member,
-            self._lease.run,
-        )
+        ours = holder is not None and (holder.member, holder.run) == (self._lease.member, self._lease.run)
         if holder is not None and not ours:
             self._until = -float("inf")
             return
@@ -106,9 +103,7 @@ class Leadership:
             self._lease = msgspec.structs.replace(self._lease, epoch=epoch)
         value = msgspec.json.encode(self._lease)
         revision = 0 if entry is None else entry.revision
-        written = await self._coordination.compare_and_set(
-            Bucket.LEADERS, self._role, value, revision
-        )
+        written = await self._coordination.compare_and_set(Bucket.LEADERS, self._role, value, revision)
         if written is None:
             self._until = -float("inf")
             return
@@ -125,9 +120,7 @@ class Leadership:
         entry = await self._coordination.read(Bucket.MARKS, key)
         known, revision = (0, 0) if entry is None else (int(entry.value), entry.revision)
         epoch = max(self.highest, known) + 1
-        written = await self._coordination.compare_and_set(
-            Bucket.MARKS, key, b"%d" % epoch, revision
-        )
+        written = await self._coordination.compare_and_set(Bucket.MARKS, key, b"%d" % epoch, revision)
         return None if written is None else epoch
 
     async def _keep(self, began: float) -> bool:
@@ -135,9 +128,7 @@ class Leadership:
         another wrote. Return whether it was written."""
         value = msgspec.json.encode(self._lease)
         with self._failing():
-            written = await self._coordination.compare_and_set(
-                Bucket.LEADERS, self._role, value, self._revision
-            )
+            written = await self._coordination.compare_and_set(Bucket.LEADERS, self._role, value, self._revision)
         if written is None:
             return False
         self._revision, self._until = written, began + self._seconds

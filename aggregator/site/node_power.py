@@ -128,16 +128,19 @@ class NodePowerSender:
         found = []
         for turn, plan in enumerate(self._plans):
             named = changed or (self._number + turn) % NAMES_EVERY == 0
-            jobs = {name: inputs.jobs[name] for name in plan.names if name in inputs.jobs} if named else None  # fmt: skip
+            jobs = {name: inputs.jobs[name] for name in plan.names if name in inputs.jobs} if named else None
             found.append(
                 encode(
                     NodePower(
-                        self._session, self._number, plan.groups,
+                        self._session,
+                        self._number,
+                        plan.groups,
                         {name: column[plan.rows].tobytes() for name, column in columns.items()},
-                        plan.names if named else None, jobs,
+                        plan.names if named else None,
+                        jobs,
                     )
                 )
-            )  # fmt: skip
+            )
         return found
 
     def _follow(self, fleet: Fleet, epochs: Mapping[str, int]) -> None:

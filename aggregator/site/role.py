@@ -101,7 +101,7 @@ class SiteRole:
         self.coordination = coordination
         self.leadership = Leadership(
             coordination, ROLE, config.name, secrets.randbits(48), lease_seconds=LEASE_SECONDS, clock=clock
-        )  # fmt: skip
+        )
         self.power = SitePower((), clock(), config.dead_after_seconds)
         self.energy = SiteEnergy(secrets.randbits(48), config.dead_after_seconds)
         self.meters = SiteMeters(clock)
@@ -170,9 +170,13 @@ class SiteRole:
     # -- Tasks ------------------------------------------------------------------------------------
 
     def works(
-        self, fleet: Fleet, held: Callable[[], Mapping[str, int]], owners: Callable[[], Mapping[str, int]],
-        listening: Callable[[], bool], beacon: Callable[[], tuple[Sequence[MeterReading], Sequence[MeterState]]],
-    ) -> dict[str, Callable[[], Awaitable[None]]]:  # fmt: skip
+        self,
+        fleet: Fleet,
+        held: Callable[[], Mapping[str, int]],
+        owners: Callable[[], Mapping[str, int]],
+        listening: Callable[[], bool],
+        beacon: Callable[[], tuple[Sequence[MeterReading], Sequence[MeterState]]],
+    ) -> dict[str, Callable[[], Awaitable[None]]]:
         """Return the tasks of this member. `held`: epochs of the groups that it holds; `owners`: the epochs
         of all groups, as far as known; `listening`: whether nodes can be heard; `beacon`: the
         readings and states of the meters that are read here."""
@@ -190,9 +194,7 @@ class SiteRole:
         await self.leadership.resign()
         self._note_lead()
 
-    async def _send(
-        self, fleet: Fleet, held: Callable[[], Mapping[str, int]], listening: Callable[[], bool]
-    ) -> None:
+    async def _send(self, fleet: Fleet, held: Callable[[], Mapping[str, int]], listening: Callable[[], bool]) -> None:
         """Say once a second what the nodes of our groups draw."""
         async for now in _every(1.0, self._clock):
             heard = listening()
@@ -229,9 +231,7 @@ class SiteRole:
         async with self._serving(ENERGY, take):
             await asyncio.Event().wait()
 
-    async def _beacon(
-        self, beacon: Callable[[], tuple[Sequence[MeterReading], Sequence[MeterState]]]
-    ) -> None:
+    async def _beacon(self, beacon: Callable[[], tuple[Sequence[MeterReading], Sequence[MeterState]]]) -> None:
         """Say once a second who leads, and what its meters say."""
 
         async def take(payload: bytes) -> None:

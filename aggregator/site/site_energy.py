@@ -87,7 +87,7 @@ class SiteEnergy:
         values = self._own[rows].astype("<f4")
         self._own[:, GPU_JOULES] = 0.0
         columns = {name: values[:, number].tobytes() for number, name in enumerate(NODE_SUMS)}
-        return msgspec.msgpack.encode(EnergyShare(self._session, self._number, dict(epochs), columns))  # fmt: skip
+        return msgspec.msgpack.encode(EnergyShare(self._session, self._number, dict(epochs), columns))
 
     def receive(self, payload: bytes, now: float) -> bool:
         """Take a message in; return whether any of it counts."""
@@ -103,7 +103,7 @@ class SiteEnergy:
         counts = False
         for row, epoch, its in zip(rows, share.epochs.values(), values, strict=True):
             known_epoch, session, number = self._order[row]
-            if epoch < known_epoch or (epoch == known_epoch and session == share.session and share.number <= number):  # fmt: skip
+            if epoch < known_epoch or (epoch == known_epoch and session == share.session and share.number <= number):
                 continue  # of a member that holds it no more, or late
             counts = True
             gained = self._heard[row, GPU_JOULES]

@@ -14,15 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from aggregator.site.node_power import (
-    COLUMNS,
-    GroupSpan,
-    Narrow,
-    NodePower,
-    decode,
-    layout_of,
-    values_of,
-)
+from aggregator.site.node_power import COLUMNS, GroupSpan, Narrow, NodePower, decode, layout_of, values_of
 from power.live.inputs import PowerInputs
 from power.network.flow import Ints
 from power.wiring import Floats
@@ -69,9 +61,7 @@ class _Group:
 class SitePower:
     """The power inputs of all machines of a site: a `PowerReader`."""
 
-    def __init__(
-        self, machines: Sequence[str], started: float, dead_after_seconds: float = 10.0
-    ) -> None:
+    def __init__(self, machines: Sequence[str], started: float, dead_after_seconds: float = 10.0) -> None:
         """`started`: monotonic seconds; `dead_after_seconds`: after which a silent member is dead."""
         self.machines = tuple(machines)
         self.counters = SiteCounters()
@@ -115,7 +105,7 @@ class SitePower:
 
     def _take(
         self, message: NodePower, span: GroupSpan, names: Sequence[str] | None, values: Narrow, now: float
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Take a group of a message in; return whether it counts."""
         known = self._known(span.group)
         if span.epoch < known.epoch:
@@ -143,9 +133,7 @@ class SitePower:
             known = self._groups[group] = _Group()
         return known
 
-    def _name(
-        self, known: _Group, span: GroupSpan, names: Sequence[str], jobs: Mapping[str, str]
-    ) -> None:
+    def _name(self, known: _Group, span: GroupSpan, names: Sequence[str], jobs: Mapping[str, str]) -> None:
         """Follow the names of a group; a node that is gone counts as one that never reported."""
         if span.layout != known.layout or known.size != len(names):
             pairs = [(self._at[name], row) for row, name in enumerate(names) if name in self._at]
@@ -164,13 +152,10 @@ class SitePower:
         """Return the inputs of all machines at `now`; without meters."""
         ages = self._ages(now)[self._group_of]
         columns = self._columns()
-        columns["silent_seconds"] = columns["silent_seconds"] + np.where(
-            ages > self._hold, ages, 0.0
-        )
+        columns["silent_seconds"] = columns["silent_seconds"] + np.where(ages > self._hold, ages, 0.0)
         columns["wall_age"] = columns["wall_age"] + ages
         found: dict[str, Any] = {
-            name: column.astype(bool) if name in _FLAGS else column
-            for name, column in columns.items()
+            name: column.astype(bool) if name in _FLAGS else column for name, column in columns.items()
         }
         nothing = PowerInputs.unknown(0)
         return replace(nothing, **found, unheard=ages > HEARD_SECONDS, jobs=dict(self._jobs))
@@ -200,19 +185,12 @@ class SitePower:
     def unheard_groups(self, now: float) -> Mapping[str, float]:
         """Return the groups with machines that are not heard now, with the seconds since when."""
         ages = self._ages(now).tolist()
-        return {
-            name: age
-            for name, age in zip(self._group_names, ages, strict=True)
-            if age > HEARD_SECONDS
-        }
+        return {name: age for name, age in zip(self._group_names, ages, strict=True) if age > HEARD_SECONDS}
 
     def _ages(self, now: float) -> Floats:
         """Return the seconds since each group with machines was heard; since the start for one that never
         was."""
-        heard = [
-            self._groups[name].heard_at if name in self._groups else -np.inf
-            for name in self._group_names
-        ]
+        heard = [self._groups[name].heard_at if name in self._groups else -np.inf for name in self._group_names]
         return now - np.maximum(np.array(heard, np.float64), self._started)
 
 

@@ -41,16 +41,10 @@ class UnfencedPages:
         self.open: dict[str, Notice] = {}
         """Last page of each incident that was paged about and goes on, by its key."""
 
-    def step(
-        self, alerts: Iterable[Alert], speaks_for: Callable[[Alert], bool], wall_ns: int
-    ) -> IncidentChanges:
+    def step(self, alerts: Iterable[Alert], speaks_for: Callable[[Alert], bool], wall_ns: int) -> IncidentChanges:
         """Return what is to be sent now. `alerts`: all of this member's rules; `speaks_for`: whether it is this
         member that pages about one."""
-        firing = {
-            alert.key: alert
-            for alert in alerts
-            if alert.state is AlertState.FIRING and speaks_for(alert)
-        }
+        firing = {alert.key: alert for alert in alerts if alert.state is AlertState.FIRING and speaks_for(alert)}
         changes = [alert for key, alert in firing.items() if self._reported.get(key) != alert]
         changes += [
             msgspec.structs.replace(alert, state=AlertState.RESOLVED, changed=wall_ns)
@@ -75,13 +69,16 @@ class UnfencedPages:
         ends = [
             self._marked(
                 msgspec.structs.replace(
-                    notice, action=Action.RESOLVE, reason="resolved", at=wall_ns,
+                    notice,
+                    action=Action.RESOLVE,
+                    reason="resolved",
+                    at=wall_ns,
                     incident=msgspec.structs.replace(notice.incident, ended=wall_ns, firing=0),
                 )
             )
             for key, notice in self.open.items()
             if key not in known
-        ]  # fmt: skip
+        ]
         self.open.clear()
         return IncidentChanges(notices=tuple(ends), wall_ns=wall_ns)
 
@@ -102,6 +99,7 @@ class UnfencedPages:
         incident = notice.incident
         title = incident.title if incident.title.endswith(MARK) else f"{incident.title} {MARK}"
         return msgspec.structs.replace(
-            notice, id=f"{PREFIX}{self._member}-{notice.id}-{self._number}",
+            notice,
+            id=f"{PREFIX}{self._member}-{notice.id}-{self._number}",
             incident=msgspec.structs.replace(incident, title=title),
-        )  # fmt: skip
+        )

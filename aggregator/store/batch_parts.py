@@ -52,9 +52,7 @@ def part_of(batch: Batch, nodes: Collection[str], run_of: NodeOfRun) -> Batch:
     )
 
 
-def means_of_others(
-    means: Sequence[MeanRows], nodes: Collection[str], run_of: NodeOfRun
-) -> list[MeanRows]:
+def means_of_others(means: Sequence[MeanRows], nodes: Collection[str], run_of: NodeOfRun) -> list[MeanRows]:
     """Return means without those of some nodes."""
     numbers = {number for rows in means for number in np.unique(rows.run).tolist()}
     gone = [number for number in numbers if _node(number, run_of) in nodes]
@@ -68,9 +66,7 @@ def _node(number: int, run_of: NodeOfRun) -> str:
     return "" if run is None else run.node
 
 
-def _rows(
-    rows: BlockRows, kept: npt.NDArray[np.bool_], position: npt.NDArray[np.intp]
-) -> BlockRows:
+def _rows(rows: BlockRows, kept: npt.NDArray[np.bool_], position: npt.NDArray[np.intp]) -> BlockRows:
     mine = kept[rows.frame]
     return BlockRows(
         rows.block,

@@ -47,14 +47,7 @@ _TORN_AT = re.compile(r"entry at byte position (\d+)")
 _FULL_OR_HELD = ("no space left", "disk quota", "could not set lock")
 """Conditions that a new file would meet too. At the start whatever else DuckDB raises is damage: its messages can't be
 listed, and a start that fails costs more than history."""
-_CORRUPT = (
-    "not a valid duckdb",
-    "corrupt",
-    "checksum",
-    "serialization",
-    "internal error",
-    "enough bytes",
-)
+_CORRUPT = ("not a valid duckdb", "corrupt", "checksum", "serialization", "internal error", "enough bytes")
 """Messages that are damage while the aggregator runs, too: there is time then to wait for a disk."""
 _REPLAYING = "failure while replaying wal"
 """Begins every error of a log that can't be read, as well as those of a disk or memory that is full."""
@@ -186,9 +179,7 @@ class DuckEngine:
         with self._errors() as connection:
             return connection.execute(sql, values or None).fetchall()
 
-    def insert(
-        self, table: str, columns: Columns, known: Literal["", "or ignore", "or replace"] = ""
-    ) -> None:
+    def insert(self, table: str, columns: Columns, known: Literal["", "or ignore", "or replace"] = "") -> None:
         """Append rows; a NaN becomes NULL. `known`: how to treat rows whose key exists."""
         with self._errors() as connection:
             connection.register("incoming", dict(columns))
@@ -240,8 +231,10 @@ class DuckEngine:
             raise MovedError(str(self._translated(error))) from error
         except duckdb.Error as error:
             if late.is_set():
-                raise StoreError(f"{self.path}: it takes more than {limit:g} s. Request less: a "
-                                 "shorter time, fewer devices or columns.") from error  # fmt: skip
+                raise StoreError(
+                    f"{self.path}: it takes more than {limit:g} s. Request less: a "
+                    "shorter time, fewer devices or columns."
+                ) from error
             raise self._translated(error) from error
         finally:
             watch.cancel()
@@ -368,9 +361,7 @@ class DuckEngine:
         connection = duckdb.connect(
             str(self.path),
             config={
-                **_settings(
-                    config.threads, config.memory_limit_bytes, self.path.with_name("spill")
-                ),
+                **_settings(config.threads, config.memory_limit_bytes, self.path.with_name("spill")),
                 "checkpoint_threshold": f"{LATE * config.checkpoint_bytes}B",
             },
         )
@@ -475,9 +466,7 @@ def settled(rows: int) -> bool:
     return not last or last > ROW_GROUP * (0.5 if full else 0.75) or full >= 3
 
 
-def _settings(
-    threads: int, memory_bytes: int, spill: Path
-) -> dict[str, str | bool | int | float | list[str]]:
+def _settings(threads: int, memory_bytes: int, spill: Path) -> dict[str, str | bool | int | float | list[str]]:
     """Return the settings of a database; `spill`: the folder for what does not fit into memory."""
     return {
         "threads": str(threads),

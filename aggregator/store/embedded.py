@@ -14,22 +14,8 @@ from aggregator.store.duck import EngineReader, MovedError
 from aggregator.store.history import read_history
 from aggregator.store.ledger import LedgerStore
 from aggregator.store.past import PastQuery, read_past
-from aggregator.store.protocol import (
-    Batch,
-    BlockRows,
-    FleetPast,
-    Frames,
-    HistorySeries,
-    MeanRows,
-    PastInstants,
-)
-from aggregator.store.provisional import (
-    ProvisionalSpans,
-    create_provisional,
-    delete_old,
-    delete_replaced,
-    insert_means,
-)
+from aggregator.store.protocol import Batch, BlockRows, FleetPast, Frames, HistorySeries, MeanRows, PastInstants
+from aggregator.store.provisional import ProvisionalSpans, create_provisional, delete_old, delete_replaced, insert_means
 from aggregator.store.sealed_files import FileChoice
 from aggregator.store.stored_spans import Fresh, Span
 from telemetry.errors import StoreError
@@ -59,9 +45,7 @@ class EmbeddedStore(LedgerStore):
         """Store a batch in one transaction; return how many frames were new."""
         self._means, self._replaced = [], []
         runs = self._runs  # of sessions that end with this batch too
-        lost = [
-            (runs.get((hole.node, hole.session), -1), hole.first, hole.last) for hole in batch.holes
-        ]
+        lost = [(runs.get((hole.node, hole.session), -1), hole.first, hole.last) for hole in batch.holes]
         new = super().write(batch)
         self._provisional.add(self._means)
         self._provisional.remove(self._replaced)
@@ -92,9 +76,7 @@ class EmbeddedStore(LedgerStore):
         create_provisional(self._engine)
         self._provisional = ProvisionalSpans.load(self._engine)
 
-    def _insert(
-        self, tables: Mapping[str, str], batch: Batch, fresh: Fresh, *, every: bool
-    ) -> None:
+    def _insert(self, tables: Mapping[str, str], batch: Batch, fresh: Fresh, *, every: bool) -> None:
         """Insert the frames of a batch that are `fresh`, with their rows."""
         super()._insert(tables, batch, fresh, every=every)
         by_block: dict[int, list[BlockRows]] = {}
@@ -122,9 +104,7 @@ class EmbeddedStore(LedgerStore):
         """Return one metric of one device; in any thread, beside commits. Raises `StoreError`, also
         for a metric that does not exist."""
         return self._answer(
-            lambda reader, periods, sealed: read_history(
-                reader, sealed, periods, device, metric, start, end, step
-            )
+            lambda reader, periods, sealed: read_history(reader, sealed, periods, device, metric, start, end, step)
         )
 
     def past(
@@ -137,9 +117,7 @@ class EmbeddedStore(LedgerStore):
     ) -> FleetPast:
         """Return the newest readings of all devices at each instant; as `history`, in any thread."""
         query = PastQuery(table, tuple(columns), when, dict(reach), nodes)
-        return self._answer(
-            lambda reader, periods, sealed: read_past(reader, sealed, periods, query)
-        )
+        return self._answer(lambda reader, periods, sealed: read_past(reader, sealed, periods, query))
 
     def _answer(self, query: Callable[[EngineReader, Periods, FileChoice], Answer]) -> Answer:
         """Return the answer to a query, wherever its rows are by now."""
@@ -159,10 +137,7 @@ class EmbeddedStore(LedgerStore):
 
 
 def _columns(
-    number: int,
-    parts: Sequence[BlockRows],
-    frames: Frames,
-    kept: npt.NDArray[np.bool_] | None,
+    number: int, parts: Sequence[BlockRows], frames: Frames, kept: npt.NDArray[np.bool_] | None
 ) -> dict[str, npt.NDArray[Any]]:
     block = SCHEMA.blocks[number]
     frame = np.concatenate([part.frame for part in parts])

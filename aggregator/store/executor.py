@@ -58,9 +58,7 @@ SEALING_NICE = 10
 class StoreExecutor:
     """Runs a store's methods in threads, so that the event loop never waits for a disk."""
 
-    def __init__(
-        self, store: Store, stats: Stats, attempted: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, store: Store, stats: Stats, attempted: Callable[[], None] = lambda: None) -> None:
         """`attempted` is called after each try to commit, whether it succeeded or not."""
         self._store = store
         self._stats = stats
@@ -106,18 +104,14 @@ class StoreExecutor:
         """Return the newest inventory of each node."""
         return await self._thread.run(self._store.inventories)
 
-    async def history(
-        self, device: str, metric: str, start: int, end: int, step: float
-    ) -> HistorySeries:
+    async def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
         """Return one metric of one device, `start` <= time < `end` in ns since 1970; of a cluster's
         aggregators from the one that holds it."""
         if self.others is not None:
             return await self.others.history(device, metric, start, end, step)
         return await self.own_history(device, metric, start, end, step)
 
-    async def own_history(
-        self, device: str, metric: str, start: int, end: int, step: float
-    ) -> HistorySeries:
+    async def own_history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
         """Return what this store has of a device."""
         return await self._beside.run(self._store.history, device, metric, start, end, step)
 
@@ -146,9 +140,7 @@ class StoreExecutor:
         """Return what this store has of a table's devices."""
         return await self._beside.run(self._store.past, table, columns, when, reach, nodes)
 
-    async def events(
-        self, start: int, end: int, node: str | None, kind: str | None, limit: int
-    ) -> list[StoredEvent]:
+    async def events(self, start: int, end: int, node: str | None, kind: str | None, limit: int) -> list[StoredEvent]:
         """Return events, newest first; of all aggregators of a cluster."""
         if self.others is not None:
             return await self.others.events(start, end, node, kind, limit)
@@ -199,15 +191,11 @@ class StoreExecutor:
                 tries += 1
                 written = None
                 if is_content(error) and tries >= TRIES:
-                    written = await self.content.write(
-                        batch, lambda part: self._thread.run(self._store.write, part)
-                    )
+                    written = await self.content.write(batch, lambda part: self._thread.run(self._store.write, part))
                 if written is None:
                     self._attempted()
                     self._failed(error)
-                    if tries >= TRIES and not isinstance(
-                        error, StoreError
-                    ):  # and of no single node
+                    if tries >= TRIES and not isinstance(error, StoreError):  # and of no single node
                         self.faults["commit"] = reason_of(error)
             if written is None:
                 if stop.is_set():

@@ -99,24 +99,13 @@ def _hot(
         for first, last in spans
     )
     return [
-        *(
-            _readings("ts", column(metric), each[block.name]) + where + unless
-            for each in periods.values()
-        ),
-        _readings("ts", column(metric), PREFIX + block.name, weight="frames")
-        + where
-        + without_replaced(but),
+        *(_readings("ts", column(metric), each[block.name]) + where + unless for each in periods.values()),
+        _readings("ts", column(metric), PREFIX + block.name, weight="frames") + where + without_replaced(but),
     ]
 
 
 def _sealed(
-    sealed: SealedChoice,
-    block: Block,
-    device: str,
-    metric: str,
-    start: int,
-    end: int,
-    step: float,
+    sealed: SealedChoice, block: Block, device: str, metric: str, start: int, end: int, step: float
 ) -> tuple[list[str], int]:
     """Return queries, and the seconds of the widest bucket among what they find."""
     chosen: dict[int, list[SealedFile]] = {}
@@ -129,8 +118,7 @@ def _sealed(
         value = column(metric)
         first = start - start % (width * 1_000_000_000) if width else start
         where = (
-            f" where device = {quoted(device)} and ts >= make_timestamp_ns({first}) "
-            f"and ts < make_timestamp_ns({end})"
+            f" where device = {quoted(device)} and ts >= make_timestamp_ns({first}) and ts < make_timestamp_ns({end})"
         )
         if not width:
             queries.append(_readings("epoch_ns(ts)", value, source) + where)
@@ -162,8 +150,7 @@ def bucket_width(step: float, start: int, end: int) -> int:
     width = round(step * 1e9)
     if width and (end - start) // width > MOST_BUCKETS:
         raise StoreError(
-            f"history: {step} s from {start} to {end} are more than {MOST_BUCKETS} buckets; "
-            "choose a longer step"
+            f"history: {step} s from {start} to {end} are more than {MOST_BUCKETS} buckets; choose a longer step"
         )
     return width
 
@@ -188,7 +175,13 @@ def series_of(
 ) -> HistorySeries:
     """Return rows as the columns of a series."""
     return HistorySeries(
-        device, metric, step,
-        [row[0] for row in rows], [row[1] for row in rows],
-        [row[2] for row in rows], [row[3] for row in rows], list(incomplete), list(provisional),
-    )  # fmt: skip
+        device,
+        metric,
+        step,
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        [row[2] for row in rows],
+        [row[3] for row in rows],
+        list(incomplete),
+        list(provisional),
+    )

@@ -47,9 +47,7 @@ class _Block:
         periods: dict[int, dict[int, list[SealedFile]]] = {}
         for file in files:
             periods.setdefault(file.period, {}).setdefault(file.step, []).append(file)
-        self._periods = [
-            {step: Slices(found) for step, found in steps.items()} for steps in periods.values()
-        ]
+        self._periods = [{step: Slices(found) for step, found in steps.items()} for steps in periods.values()]
         every = [[file for found in steps.values() for file in found] for steps in periods.values()]
         self._first = np.array([min(file.first_ts for file in each) for each in every], np.int64)
         self._last = np.array([max(map(_ends, each)) for each in every], np.int64)
@@ -92,12 +90,7 @@ class Index:
         return self._among(block, start, end, step, lambda slices: slices.of(device))
 
     def _among(
-        self,
-        block: str,
-        start: int,
-        end: int,
-        step: float,
-        of: Callable[[Slices], list[SealedFile]],
+        self, block: str, start: int, end: int, step: float, of: Callable[[Slices], list[SealedFile]]
     ) -> list[SealedFile]:
         among = self._blocks.get(block)
         if among is None:

@@ -67,9 +67,7 @@ class _SharedParts:
         return name
 
 
-def insert_inventories(
-    engine: DuckEngine, inventories: Sequence[Inventory], stored: Collection[str]
-) -> set[str]:
+def insert_inventories(engine: DuckEngine, inventories: Sequence[Inventory], stored: Collection[str]) -> set[str]:
     """Insert the newest inventory of each node, in the caller's transaction; return the parts that are stored with it.
     `stored`: the ids of those that are there already."""
     newest = list({each.node: each for each in inventories}.values())
@@ -82,10 +80,7 @@ def insert_inventories(
         for each, its in zip(newest, ids, strict=True)
     ]
     if parts.new:
-        columns: Columns = {
-            "id": texts(list(parts.new)),
-            "body": texts(list(parts.new.values())),
-        }
+        columns: Columns = {"id": texts(list(parts.new)), "body": texts(list(parts.new.values()))}
         engine.insert("inventory_parts", columns, "or ignore")
     engine.insert(
         "inventories",
@@ -145,7 +140,6 @@ def _without_parts(inventory: Inventory) -> Inventory:
 
 def _joined(own: Inventory, schema: Schema, capabilities: Sequence[dict[str, str]]) -> Inventory:
     gpus = tuple(
-        msgspec.structs.replace(gpu, capabilities=its)
-        for gpu, its in zip(own.gpus, capabilities, strict=True)
+        msgspec.structs.replace(gpu, capabilities=its) for gpu, its in zip(own.gpus, capabilities, strict=True)
     )
     return msgspec.structs.replace(own, schema=schema, gpus=gpus)

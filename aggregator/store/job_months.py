@@ -82,8 +82,7 @@ class JobMonths:
             kinds.set_aside(path, error)
             return ""
         found = reader.rows(
-            f"select value from parquet_kv_metadata({quoted(str(path))}) where key = ?",
-            MADE_OF.encode(),
+            f"select value from parquet_kv_metadata({quoted(str(path))}) where key = ?", MADE_OF.encode()
         )
         return found[0][0].decode() if found else ""
 
@@ -116,7 +115,7 @@ def _query(month: str) -> str:
     """Return the query of a file: a column for each figure, times as timestamps."""
     row = [name for name in JobRow.__struct_fields__ if name not in _NOW]
     summary = [name for name in JobSummary.__struct_fields__ if name not in _NOT_FIGURES]
-    columns = [f'make_timestamp_ns(j."{name}") as "{name}"' if name in _TIMES else f'j."{name}"' for name in row]  # fmt: skip
+    columns = [f'make_timestamp_ns(j."{name}") as "{name}"' if name in _TIMES else f'j."{name}"' for name in row]
     columns += [f's."{name}"' for name in summary]
     columns += ["s.gpus as use_by_gpu", "r.allocations as allocations"]
     return (
@@ -150,9 +149,10 @@ def _type(kind: Any) -> Any:
         return f"MAP(VARCHAR, {_type(arguments[1])})"
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return {
-            name: _type(each) for name, each in typing.get_type_hints(kind).items()
+            name: _type(each)
+            for name, each in typing.get_type_hints(kind).items()
             if not (kind is JobRow and name in _NOW)
-        }  # fmt: skip
+        }
     for known, name in ((bool, "BOOLEAN"), (int, "BIGINT"), (float, "DOUBLE"), (str, "VARCHAR")):
         if isinstance(kind, type) and issubclass(kind, known):
             return name

@@ -85,15 +85,17 @@ def move_past(engine: DuckEngine, now: int) -> None:
     inside the caller's transaction."""
     found = engine.rows(
         'select key from jobs join job_summaries on key = job where "end" < ? order by "end" limit ?',
-        now - MOVED_AFTER_NS, MOVED_AT_ONCE,
-    )  # fmt: skip
+        now - MOVED_AFTER_NS,
+        MOVED_AT_ONCE,
+    )
     if len(found) < MOVED_AT_ONCE:
         return
     keys = [key for (key,) in found]
     engine.run(
         f"insert or replace into past_jobs by name select {_KEPT} from jobs join job_summaries on key = job "
-        "where key in (select unnest(?))", keys,
-    )  # fmt: skip
+        "where key in (select unnest(?))",
+        keys,
+    )
     engine.run("delete from jobs where key in (select unnest(?))", keys)
     engine.run("delete from job_summaries where job in (select unnest(?))", keys)
 
@@ -122,14 +124,12 @@ def jobs_of(connection: ReadConnection, keys: Sequence[JobKey]) -> list[StoredJo
     known = connection.rows(
         "select key from (select key from jobs union all select key from past_jobs) where key in (select unnest(?))",
         wanted,
-    )  # fmt: skip
+    )
     if not known:
         return []
     wanted = sorted({key for (key,) in known})
     found = connection.rows(f"{_WHOLE} where key in (select unnest(?))", wanted)
-    found += connection.rows(
-        f"select row, record, body, accounts from {_MOVED} and key in (select unnest(?))", wanted
-    )
+    found += connection.rows(f"select row, record, body, accounts from {_MOVED} and key in (select unnest(?))", wanted)
     return _stored(found)
 
 
@@ -140,26 +140,36 @@ def find_jobs(connection: ReadConnection, query: JobQuery) -> list[JobRow]:
         "and (? = '' or id = ? or (? != '' and contains(row, ?)) or (? != '' and contains(row, ?))) and (? = '' or \"user\" = ?) and (? = '' or account = ?) "
         f'and (? is null or ? = ("end" = {RUNNING})) '
         "and (? = '' or contains(nodes, ?)) order by begin desc, key limit ?",
-        query.until, query.since, query.id, query.id, query.owner, query.owner_text, query.uid, f'"{query.uid}"', query.user, query.user,
-        query.account, query.account, query.running, query.running, query.node, _nodes([query.node]), query.limit,
-    )  # fmt: skip
+        query.until,
+        query.since,
+        query.id,
+        query.id,
+        query.owner,
+        query.owner_text,
+        query.uid,
+        f'"{query.uid}"',
+        query.user,
+        query.user,
+        query.account,
+        query.account,
+        query.running,
+        query.running,
+        query.node,
+        _nodes([query.node]),
+        query.limit,
+    )
     return [of_json(JobRow).decode(body) for (body,) in found]
 
 
 def ended_jobs(connection: ReadConnection, first: int, until: int) -> list[JobRow]:
     """Return the jobs that ended from `first` on and before `until`, ns since 1970, in the order of end and key."""
-    found = connection.rows(
-        f'select row from {_ROWS} where "end" >= ? and "end" < ? order by "end", key', first, until
-    )
+    found = connection.rows(f'select row from {_ROWS} where "end" >= ? and "end" < ? order by "end", key', first, until)
     return [of_json(JobRow).decode(body) for (body,) in found]
 
 
 def ended_before(connection: ReadConnection, at: int) -> bool:
     """Return whether a job ended before a time, ns since 1970."""
-    return any(
-        connection.rows(f'select 1 from {table} where "end" < ? limit 1', at)
-        for table in ("jobs", "past_jobs")
-    )
+    return any(connection.rows(f'select 1 from {table} where "end" < ? limit 1', at) for table in ("jobs", "past_jobs"))
 
 
 def full_until(connection: ReadConnection, first: int, until: int, most: int) -> int:
@@ -168,11 +178,11 @@ def full_until(connection: ReadConnection, first: int, until: int, most: int) ->
     found = connection.rows(
         f'select (max("end") // 1000000000 + 1) * 1000000000 from (select "end" from {_ROWS} '
         'where "end" >= ? and "end" < ? order by "end" limit ?)',
-        first, until, most,
-    )  # fmt: skip
-    counted = connection.rows(
-        f'select count(*) from {_ROWS} where "end" >= ? and "end" < ?', first, until
+        first,
+        until,
+        most,
     )
+    counted = connection.rows(f'select count(*) from {_ROWS} where "end" >= ? and "end" < ?', first, until)
     return until if counted[0][0] <= most else min(until, int(found[0][0]))
 
 

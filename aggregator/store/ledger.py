@@ -37,25 +37,12 @@ from aggregator.store.jobs import (
 )
 from aggregator.store.manifest import SealedFile
 from aggregator.store.past import later_than
-from aggregator.store.protocol import (
-    Batch,
-    CollectorRun,
-    LostFrames,
-    StoredDevice,
-    StoredState,
-    StoreStatus,
-)
+from aggregator.store.protocol import Batch, CollectorRun, LostFrames, StoredDevice, StoredState, StoreStatus
 from aggregator.store.refill import Refill, Refills, came_again_of, find_refill, rolled_up
 from aggregator.store.seal import Sealer
 from aggregator.store.sealed_files import SealedFiles
 from aggregator.store.stored_spans import Fresh, NewHole, StoredSpans, accounted_runs
-from aggregator.store.tables import (
-    FRAMES,
-    create_period,
-    create_tables,
-    period_of,
-    period_tables,
-)
+from aggregator.store.tables import FRAMES, create_period, create_tables, period_of, period_tables
 from api.fleet import StoredEvent
 from api.jobs import JobRow
 from telemetry.devices import Event
@@ -141,9 +128,7 @@ class LedgerStore:
             period += max(1, int(self._config.seal_seconds))
         return period
 
-    def _insert(
-        self, tables: Mapping[str, str], batch: Batch, fresh: Fresh, *, every: bool
-    ) -> None:
+    def _insert(self, tables: Mapping[str, str], batch: Batch, fresh: Fresh, *, every: bool) -> None:
         """Insert the frames of a batch that are `fresh`; `every`: all of them are."""
         frames = batch.frames
         columns: Columns = {
@@ -168,10 +153,7 @@ class LedgerStore:
         devices = self._engine.rows('select id, node, key, "index", name from devices')
         return StoredState(
             [CollectorRun(*row) for row in runs],
-            [
-                StoredDevice(row[0], row[1], row[2], None if row[3] < 0 else row[3], row[4])
-                for row in devices
-            ],
+            [StoredDevice(row[0], row[1], row[2], None if row[3] < 0 else row[3], row[4]) for row in devices],
         )
 
     def accounted(self) -> dict[tuple[str, int], IntervalSet]:
@@ -185,17 +167,21 @@ class LedgerStore:
         self._ready()
         return read_inventories(self._engine)
 
-    def events(
-        self, start: int, end: int, node: str | None, kind: str | None, limit: int
-    ) -> list[StoredEvent]:
+    def events(self, start: int, end: int, node: str | None, kind: str | None, limit: int) -> list[StoredEvent]:
         """Return events, newest first; one that can't be read any more is left out."""
         self._ready()
         rows = self._engine.rows(
             "select body, received from events where happened >= ? and happened < ? "
             "and (?::varchar is null or node = ?) and (?::varchar is null or kind = ?) "
             "order by happened desc, id desc limit ?",
-            start, end, node, node, kind, kind, limit,
-        )  # fmt: skip
+            start,
+            end,
+            node,
+            node,
+            kind,
+            kind,
+            limit,
+        )
         found = []
         for body, at in rows:
             try:
@@ -299,12 +285,7 @@ class LedgerStore:
             due = self._due(now)
             if due is not None:
                 self._sealer = Sealer(
-                    self._engine,
-                    self._root,
-                    self._config,
-                    due,
-                    self._periods[due],
-                    self._sealed.index.files,
+                    self._engine, self._root, self._config, due, self._periods[due], self._sealed.index.files
                 )
         if self._sealer is not None:
             if self._sealer.made:
@@ -331,12 +312,11 @@ class LedgerStore:
         try:
             retention.drop(self._engine, self._root, config, going, now)
         except (StoreError, OSError) as error:
-            sealed.add(
-                file for file in going if not file.lost and (self._root / file.path).exists()
-            )
+            sealed.add(file for file in going if not file.lost and (self._root / file.path).exists())
             if isinstance(error, OSError):
-                raise StoreError(f"{self._root}: can't remove what is too old: {error.strerror}. Make "
-                                 "it writable for this user.") from error  # fmt: skip
+                raise StoreError(
+                    f"{self._root}: can't remove what is too old: {error.strerror}. Make it writable for this user."
+                ) from error
             raise
 
     def check_next(self) -> None:
@@ -367,8 +347,11 @@ class LedgerStore:
             if not refill.waiting:
                 self._complete.append(refill.file)
                 continue
-            log.warning("%s: %d spans of frames are requested again from the nodes' rings",
-                        self._root / refill.file.path, len(refill.frames))  # fmt: skip
+            log.warning(
+                "%s: %d spans of frames are requested again from the nodes' rings",
+                self._root / refill.file.path,
+                len(refill.frames),
+            )
             for run, spans in refill.requested.items():
                 self._stored.forget(run, spans)
             self._refills.add(refill)
@@ -394,7 +377,7 @@ class LedgerStore:
                 with self._engine.reader() as reader:
                     made = self._job_months.make(reader, self._months_at)
             except OSError as error:
-                raise StoreError(f"{self._root}: can't write jobs to Parquet: {error.strerror}") from error  # fmt: skip
+                raise StoreError(f"{self._root}: can't write jobs to Parquet: {error.strerror}") from error
             if made:
                 log.info("jobs of %s are in %s", ", ".join(made), self._root / FOLDER)
 
@@ -483,10 +466,7 @@ class LedgerStore:
         self._sealed.reset(manifest.load(engine))
         self._refills = Refills()
         self._found.clear()
-        self._runs = {
-            (node, session): run
-            for run, node, session in engine.rows("select id, node, session from runs")
-        }
+        self._runs = {(node, session): run for run, node, session in engine.rows("select id, node, session from runs")}
         self._stored = StoredSpans(accounted_runs(engine, frame_tables))
         self._opened = engine.opened
 

@@ -78,10 +78,22 @@ def add(engine: DuckEngine, files: list[SealedFile]) -> None:
     for file in files:
         engine.run(
             "insert into files values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            file.path, file.kind, file.block, file.period, file.ends, file.rows, file.bytes,
-            file.first_ts, file.last_ts, file.low_device, file.high_device, file.columns,
-            file.sha256, file.lost, file.refilled,
-        )  # fmt: skip
+            file.path,
+            file.kind,
+            file.block,
+            file.period,
+            file.ends,
+            file.rows,
+            file.bytes,
+            file.first_ts,
+            file.last_ts,
+            file.low_device,
+            file.high_device,
+            file.columns,
+            file.sha256,
+            file.lost,
+            file.refilled,
+        )
 
 
 def note_lost(engine: DuckEngine, files: Iterable[SealedFile]) -> None:
@@ -89,10 +101,12 @@ def note_lost(engine: DuckEngine, files: Iterable[SealedFile]) -> None:
     with engine.transaction():
         for file in files:
             engine.run(
-                "update files set lost = ?, refilled = ? <> '' and (coalesce(refilled, false) or ?) "
-                "where path = ?",
-                file.lost, file.lost, file.refilled, file.path,
-            )  # fmt: skip
+                "update files set lost = ?, refilled = ? <> '' and (coalesce(refilled, false) or ?) where path = ?",
+                file.lost,
+                file.lost,
+                file.refilled,
+                file.path,
+            )
 
 
 def note_replaced(engine: DuckEngine, file: SealedFile) -> None:
@@ -109,21 +123,26 @@ def describe(
         f"select count(*), epoch_ns(min(ts)), epoch_ns(max(ts)), min(device), max(device) from {source}"
     )[0]
     columns = [name for (name, *_) in engine.rows(f"describe select * from {source}")]
-    found = engine.rows(
-        f"select value from parquet_kv_metadata({quoted(str(path))}) where key = ?", KEY.encode()
-    )
+    found = engine.rows(f"select value from parquet_kv_metadata({quoted(str(path))}) where key = ?", KEY.encode())
     return SealedFile(
-        str(path.relative_to(root)), kind, block, period, ends, rows, path.stat().st_size,
-        first or 0, last or 0, low or "", high or "", columns, found[0][0].decode() if found else "",
-    )  # fmt: skip
+        str(path.relative_to(root)),
+        kind,
+        block,
+        period,
+        ends,
+        rows,
+        path.stat().st_size,
+        first or 0,
+        last or 0,
+        low or "",
+        high or "",
+        columns,
+        found[0][0].decode() if found else "",
+    )
 
 
 def reconcile(
-    engine: DuckEngine,
-    root: Path,
-    hot_periods: set[int],
-    seal_seconds: int,
-    came_again: Callable[[SealedFile], bool],
+    engine: DuckEngine, root: Path, hot_periods: set[int], seal_seconds: int, came_again: Callable[[SealedFile], bool]
 ) -> None:
     """Reconcile folder and table. `came_again`: returns whether readings of a lost file, which were
     requested again, were stored again.
@@ -143,8 +162,11 @@ def reconcile(
             if not file.lost or _state(path, file.sha256) is FileState.DAMAGED:
                 continue
             if file.refilled and came_again(file):
-                log.warning("%s: it is back, and stays aside: some of its readings came again "
-                            "meanwhile, and would be there twice", path)  # fmt: skip
+                log.warning(
+                    "%s: it is back, and stays aside: some of its readings came again "
+                    "meanwhile, and would be there twice",
+                    path,
+                )
                 continue
             log.warning("%s: it is back", path)
             changed.append(replace(file, lost=""))
@@ -168,9 +190,7 @@ def reconcile(
             log.error("%s: not in the manifest and not readable; left alone: %s", path, error)  # noqa: TRY400
     try:
         _adopt(engine, root, adopted)
-    except (
-        StoreError
-    ):  # one of those without a checksum can't be read: the others are added one by one
+    except StoreError:  # one of those without a checksum can't be read: the others are added one by one
         for file in adopted:
             try:
                 _adopt(engine, root, [file])

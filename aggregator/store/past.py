@@ -66,10 +66,7 @@ bounded; a usual reach has few readings, and choosing among them here is cheaper
 
 
 def read_past(
-    reader: EngineReader,
-    sealed: PastChoice,
-    periods: Mapping[int, Mapping[str, str]],
-    query: PastQuery,
+    reader: EngineReader, sealed: PastChoice, periods: Mapping[int, Mapping[str, str]], query: PastQuery
 ) -> FleetPast:
     """Return the past that a query is for. Raises `StoreError` for a metric that is not of the table."""
     blocks = [block for block in BLOCKS.values() if block.table is query.table]
@@ -87,15 +84,14 @@ def read_past(
             sources, wide = _sources(reader, sealed, periods, block, metrics, query, ids)
             slack[block.lane] = wide
             sql = " union all ".join(sources)
-            found[block.lane] = reader.columns(
-                _numbered(sql, query.when, query.reach[block.lane], wide)) if sources else {}  # fmt: skip
+            found[block.lane] = (
+                reader.columns(_numbered(sql, query.when, query.reach[block.lane], wide)) if sources else {}
+            )
     known = [rows["id"] for rows in found.values() if rows]
     numbers: Longs = np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
     later = later_than(reader, query.table, query.when.first)
     begins = _begins(reader, sealed, periods, blocks)
-    past = FleetPast(
-        _devices(reader, numbers), {}, {}, slack, later, begins, sealed.incomplete()
-    )  # fmt: skip
+    past = FleetPast(_devices(reader, numbers), {}, {}, slack, later, begins, sealed.incomplete())
     for block in blocks:
         rows = found.get(block.lane)
         if rows is not None:
@@ -113,10 +109,7 @@ def _keys(reader: EngineReader, nodes: Sequence[str] | None) -> dict[int, str] |
 
 
 def _begins(
-    reader: EngineReader,
-    sealed: PastChoice,
-    periods: Mapping[int, Mapping[str, str]],
-    blocks: Sequence[Block],
+    reader: EngineReader, sealed: PastChoice, periods: Mapping[int, Mapping[str, str]], blocks: Sequence[Block]
 ) -> int | None:
     names = {block.name for block in blocks}
     files = [file for file in sealed.files if file.block in names]
@@ -130,8 +123,7 @@ def _begins(
 
 def _devices(reader: EngineReader, numbers: Longs) -> list[StoredDevice]:
     rows = reader.rows(
-        'select id, node, key, "index", name from devices where list_contains(?, id) order by id',
-        numbers.tolist(),
+        'select id, node, key, "index", name from devices where list_contains(?, id) order by id', numbers.tolist()
     )
     return [
         StoredDevice(number, node, key, None if index is None or index < 0 else index, name or "")
@@ -139,16 +131,14 @@ def _devices(reader: EngineReader, numbers: Longs) -> list[StoredDevice]:
     ]
 
 
-_PREFIXED = {
-    table: f"starts_with(key, '{kind.prefix}')" for table, kind in KINDS.items() if kind.prefix
-}
+_PREFIXED = {table: f"starts_with(key, '{kind.prefix}')" for table, kind in KINDS.items() if kind.prefix}
 _BARE = " and ".join(f"not {each}" for each in ("key = node", *_PREFIXED.values()))
 _KEYS = {
     Table.NODE: "key = node",
     Table.GPU: f"{_BARE} and not contains(key, '/')",
     Table.LINK: f"{_BARE} and contains(key, '/')",
     **{table: f"key <> node and {its}" for table, its in _PREFIXED.items()},
-}  # fmt: skip
+}
 """Condition of the keys of each table."""
 
 
@@ -212,9 +202,7 @@ def _sealed(
     there = set[str]().union(*(file.columns for file in files))
     at = "f.last_ts" if width else "f.ts"
     among = ""
-    if (
-        ids is not None
-    ):  # by both: the key finds the row groups, the number is the node's own device
+    if ids is not None:  # by both: the key finds the row groups, the number is the node's own device
         keys = ", ".join(map(quoted, ids.values()))
         among = f" and f.device in ({keys}) and d.id in ({', '.join(map(str, ids))})"
     # A bucket begins up to its width before its last reading, which counts for as long again.
@@ -249,9 +237,7 @@ def _joined(block: Block, name: str) -> str:
 def _numbered(sql: str, when: PastInstants, reach: int, wide: int) -> str:
     """Return the SQL of rows with the number of the first instant that is not before each; without
     those that are too old for it when instants are far from each other. `wide`: of the widest."""
-    number = (
-        f"case when ts <= {when.first} then 0 else (ts - {when.first} - 1) // {when.step} + 1 end"
-    )
+    number = f"case when ts <= {when.first} then 0 else (ts - {when.first} - 1) // {when.step} + 1 end"
     rows = f"select {number} as k, * from ({sql})"
     if reach + wide < when.step:
         rows = f"select * from ({rows}) where {when.first} + k * {when.step} - ts < {reach} + wide"
@@ -263,14 +249,7 @@ def _numbered(sql: str, when: PastInstants, reach: int, wide: int) -> str:
 # -- From rows to columns ----------------------------------------------------------------------------------
 
 
-def enter(
-    past: FleetPast,
-    rows: Found,
-    numbers: Longs,
-    query: PastQuery,
-    lane: Lane,
-    metrics: Sequence[str],
-) -> None:
+def enter(past: FleetPast, rows: Found, numbers: Longs, query: PastQuery, lane: Lane, metrics: Sequence[str]) -> None:
     """Enter the newest row of each device at each instant: a row counts until the next, or until it is
     too old. `numbers`: the ids of `past.devices`, sorted."""
     count, many = query.when.count, len(numbers)

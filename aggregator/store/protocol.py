@@ -156,18 +156,22 @@ class MeanRows:
     def join(parts: Sequence[MeanRows]) -> MeanRows:
         """Return all rows of several parts of one block."""
         columns = [each.name for each in fields(MeanRows)[1:]]
-        return MeanRows(
-            parts[0].block,
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in columns),
-        )
+        return MeanRows(parts[0].block, *(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
 
     def only(self, wanted: npt.NDArray[np.bool_]) -> MeanRows:
         """Return some of the rows."""
         return MeanRows(
-            self.block, self.device[wanted], self.run[wanted], self.first[wanted],
-            self.last[wanted], self.sampled_at[wanted], self.received_at[wanted],
-            self.frames[wanted], self.gauges[wanted], self.counters[wanted],
-        )  # fmt: skip
+            self.block,
+            self.device[wanted],
+            self.run[wanted],
+            self.first[wanted],
+            self.last[wanted],
+            self.sampled_at[wanted],
+            self.received_at[wanted],
+            self.frames[wanted],
+            self.gauges[wanted],
+            self.counters[wanted],
+        )
 
 
 @dataclass(slots=True)
@@ -289,9 +293,7 @@ class StoreStatus:
 class OtherStores(Protocol):
     """The stores of other aggregators of a cluster: who asks one of them is answered from all."""
 
-    async def history(
-        self, device: str, metric: str, start: int, end: int, step: float
-    ) -> HistorySeries:
+    async def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
         """Return the history of a device that any of them holds."""
 
     async def past(
@@ -304,9 +306,7 @@ class OtherStores(Protocol):
     ) -> FleetPast:
         """Return the past of all of their devices, or of those of some nodes."""
 
-    async def events(
-        self, start: int, end: int, node: str | None, kind: str | None, limit: int
-    ) -> list[StoredEvent]:
+    async def events(self, start: int, end: int, node: str | None, kind: str | None, limit: int) -> list[StoredEvent]:
         """Return events of all of them, newest first."""
 
 
@@ -347,9 +347,7 @@ class Store(Protocol):
         """Return the newest readings of all devices of a table, or of some nodes, at each instant.
         `reach`: how much older than its instant a reading may be, ns."""
 
-    def events(
-        self, start: int, end: int, node: str | None, kind: str | None, limit: int
-    ) -> list[StoredEvent]:
+    def events(self, start: int, end: int, node: str | None, kind: str | None, limit: int) -> list[StoredEvent]:
         """Return events, newest first."""
 
     def write_jobs(self, jobs: Sequence[StoredJob]) -> None:

@@ -29,10 +29,7 @@ MOST_ROWS = 20_000_000
 
 def create_provisional(engine: DuckEngine) -> None:
     """Make the tables, or bring those of an older release up to date."""
-    keys = (
-        "run integer, device integer, seq bigint, last_seq bigint, ts bigint, received bigint, "
-        "frames integer"
-    )
+    keys = "run integer, device integer, seq bigint, last_seq bigint, ts bigint, received bigint, frames integer"
     make_block_tables(engine, {PREFIX + name: block for name, block in BLOCKS.items()}, keys)
 
 
@@ -75,9 +72,7 @@ class ProvisionalSpans:
         ]
 
     @staticmethod
-    def outstanding(
-        means: Sequence[MeanRows], frames: Frames, fresh: Fresh, stored: StoredSpans
-    ) -> list[MeanRows]:
+    def outstanding(means: Sequence[MeanRows], frames: Frames, fresh: Fresh, stored: StoredSpans) -> list[MeanRows]:
         """Return the means without those whose frames are all stored by now: a ring can be faster
         than the ten seconds of a mean. The other arguments are those of `replaced`."""
         came: set[tuple[int, int]] = set()
@@ -126,9 +121,7 @@ class ProvisionalSpans:
 def _there(span: Span, came: set[tuple[int, int]], stored: StoredSpans) -> bool:
     run, first, last = span
     return all(
-        (run, number) in came
-        for begin, end in stored.missing(run, first, last)
-        for number in range(begin, end + 1)
+        (run, number) in came for begin, end in stored.missing(run, first, last) for number in range(begin, end + 1)
     )
 
 
@@ -160,9 +153,7 @@ def insert_means(engine: DuckEngine, means: Sequence[MeanRows]) -> None:
 def delete_replaced(engine: DuckEngine, gone: Sequence[Span]) -> None:
     """Delete the means of these spans."""
     spans = np.array(gone, np.int64).reshape(-1, 3)
-    engine.run(
-        "create or replace temp table replaced_spans(run integer, seq bigint, last_seq bigint)"
-    )
+    engine.run("create or replace temp table replaced_spans(run integer, seq bigint, last_seq bigint)")
     engine.insert(
         "replaced_spans",
         {
@@ -182,9 +173,7 @@ def spanning_means(engine: ReadConnection, block: Block, start: int, end: int) -
     """Return the seconds of a mean when there is any that counts between two times, ns since 1970;
     else 0."""
     begin = start - SPAN_SECONDS * 1_000_000_000
-    found = engine.rows(
-        f"select 1 from {PREFIX}{block.name} where ts > ? and ts < ? limit 1", begin, end
-    )
+    found = engine.rows(f"select 1 from {PREFIX}{block.name} where ts > ? and ts < ? limit 1", begin, end)
     return SPAN_SECONDS if found else 0
 
 
@@ -212,8 +201,10 @@ def provisional_windows(
     for (last,) in engine.rows(
         f"select p.ts from {PREFIX}{block.name} p join devices d on d.id = p.device "
         f"where d.key = ? and p.ts >= ? and p.ts < ?{without_replaced(but)} order by p.ts",
-        device, start, end,
-    ):  # fmt: skip
+        device,
+        start,
+        end,
+    ):
         first = last - SPAN_SECONDS * 1_000_000_000
         if found and first <= found[-1][1]:
             found[-1] = found[-1][0], last
@@ -233,9 +224,7 @@ def delete_old(engine: DuckEngine, oldest: int) -> bool:
             continue
         before = oldest
         if rows > MOST_ROWS:
-            ((bound,),) = engine.rows(
-                f"select quantile_disc(received, {1 - MOST_ROWS / rows}) from {table}"
-            )
+            ((bound,),) = engine.rows(f"select quantile_disc(received, {1 - MOST_ROWS / rows}) from {table}")
             before = max(before, bound)
         if first < before:
             engine.run(f"delete from {table} where received < ?", before)

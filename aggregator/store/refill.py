@@ -43,11 +43,7 @@ class Refill:
 
 
 def find_refill(
-    reader: ReadConnection,
-    root: Path,
-    file: SealedFile,
-    others: Iterable[SealedFile],
-    hot: Iterable[str],
+    reader: ReadConnection, root: Path, file: SealedFile, others: Iterable[SealedFile], hot: Iterable[str]
 ) -> Refill | None:
     """Return the refill of a lost file of readings; None where nothing says which frames it held.
 
@@ -64,9 +60,7 @@ def find_refill(
         and other.block != file.block
         and BLOCKS[other.block].lane is lane
     ]
-    found = reader.rows(
-        "select id, node from devices where key between ? and ?", file.low_device, file.high_device
-    )
+    found = reader.rows("select id, node from devices where key between ? and ?", file.low_device, file.high_device)
     if not siblings or not found:
         return None
     nodes = sorted({node for _, node in found})
@@ -87,33 +81,21 @@ def find_refill(
     for run, first, last in reader.rows("select run, first, last from holes"):
         if run in refill.requested:
             refill.requested[run].remove_span(first, last)
-    refill.frames = [
-        LostFrames(*names[run], *span) for run, spans in refill.requested.items() for span in spans
-    ]
+    refill.frames = [LostFrames(*names[run], *span) for run, spans in refill.requested.items() for span in spans]
     return refill
 
 
 def came_again_of(
-    reader: ReadConnection,
-    root: Path,
-    file: SealedFile,
-    others: Sequence[SealedFile],
-    hot: Iterable[str],
+    reader: ReadConnection, root: Path, file: SealedFile, others: Sequence[SealedFile], hot: Iterable[str]
 ) -> bool:
     """Return whether rows of a lost file were stored again: it would double them."""
-    found = reader.rows(
-        "select id from devices where key between ? and ?", file.low_device, file.high_device
-    )
+    found = reader.rows("select id from devices where key between ? and ?", file.low_device, file.high_device)
     refill = Refill(file, np.array(sorted(id_ for (id_,) in found), np.int32), [], {})
     return next(_there(reader, root, refill, others, hot), None) is not None
 
 
 def _there(
-    reader: ReadConnection,
-    root: Path,
-    refill: Refill,
-    others: Sequence[SealedFile],
-    hot: Iterable[str],
+    reader: ReadConnection, root: Path, refill: Refill, others: Sequence[SealedFile], hot: Iterable[str]
 ) -> Iterator[tuple[int, int, int]]:
     """Yield run, first and last of the frames of which rows came again."""
     file, among = refill.file, refill.devices.tolist()
@@ -121,8 +103,10 @@ def _there(
         yield from reader.rows(
             "select run, seq, seq from (select distinct run, seq from "
             f"{table} where list_contains(?, device) and ts between ? and ?)",
-            among, file.first_ts, file.last_ts,
-        )  # fmt: skip
+            among,
+            file.first_ts,
+            file.last_ts,
+        )
     later = [
         other
         for other in others
@@ -134,9 +118,8 @@ def _there(
     if later:
         where = "where device between ? and ? and epoch_ns(ts) between ? and ?"
         for _, _, run, first, last in reader.rows(
-            _spans(f"{_read(root, later)} {where}"),
-            file.low_device, file.high_device, file.first_ts, file.last_ts,
-        ):  # fmt: skip
+            _spans(f"{_read(root, later)} {where}"), file.low_device, file.high_device, file.first_ts, file.last_ts
+        ):
             yield run, first, last
 
 
@@ -186,11 +169,7 @@ class Refills:
         pairs = zip(frames.run[fresh].tolist(), frames.seq[fresh].tolist(), strict=True)
         for run, seq in pairs:
             for refill in self._under_way:
-                if (
-                    (spans := refill.waiting.get(run)) is not None
-                    and spans.remove(seq)
-                    and not spans
-                ):
+                if (spans := refill.waiting.get(run)) is not None and spans.remove(seq) and not spans:
                     del refill.waiting[run]
         done = [refill for refill in self._under_way if not refill.waiting]
         self._under_way = [refill for refill in self._under_way if refill.waiting]
@@ -201,7 +180,5 @@ def rolled_up(file: SealedFile, files: Sequence[SealedFile]) -> list[SealedFile]
     """Return the roll-ups of a file of readings: they have its name in folders of their own."""
     name = file.path.rpartition("/")[2]
     return [
-        other
-        for other in files
-        if other.kind != RAW and other.block == file.block and other.path.endswith(f"/{name}")
+        other for other in files if other.kind != RAW and other.block == file.block and other.path.endswith(f"/{name}")
     ]

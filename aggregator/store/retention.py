@@ -50,14 +50,15 @@ def going(files: Sequence[SealedFile], config: StoreConfig, hot: int, now: int) 
     used = hot + sum(file.bytes for file in left)
     crowded = too_much(left, used, config.max_bytes)
     if crowded:
-        log.warning("store: %d bytes are more than store.max_bytes; %d sealed files go, the oldest "
-                    "readings first", used, len(crowded))  # fmt: skip
+        log.warning(
+            "store: %d bytes are more than store.max_bytes; %d sealed files go, the oldest readings first",
+            used,
+            len(crowded),
+        )
     return old + crowded
 
 
-def drop(
-    engine: DuckEngine, root: Path, config: StoreConfig, files: Iterable[SealedFile], now: int
-) -> None:
+def drop(engine: DuckEngine, root: Path, config: StoreConfig, files: Iterable[SealedFile], now: int) -> None:
     """Drop files, and events and holes that are too old. Raises `StoreError` or `OSError`."""
     names = [file.path for file in files]
     for name in names:
@@ -82,8 +83,7 @@ def forget_runs(engine: DuckEngine, config: StoreConfig, frame_tables: Sequence[
     with engine.transaction():
         engine.run(
             "create or replace temp table old as select run from marks group by run "
-            "having max(sealed) < (select max(sealed) from marks) - ?"
-            + (f" except ({hot})" if hot else ""),
+            "having max(sealed) < (select max(sealed) from marks) - ?" + (f" except ({hot})" if hot else ""),
             int(age),
         )
         engine.run("delete from marks where run in (select run from old)")

@@ -52,9 +52,7 @@ def rollup_query(source: str, source_step: int, step: int, block: Block, there: 
     for metric in block.gauges:
         if metric not in there:
             continue
-        value, least, most, many = map(
-            column, (metric, low(metric), high(metric), readings(metric))
-        )
+        value, least, most, many = map(column, (metric, low(metric), high(metric), readings(metric)))
         if source_step:
             parts.append(
                 f"(sum({value}::double * {many}) / sum({many}))::float as {value}, "

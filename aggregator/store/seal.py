@@ -122,14 +122,9 @@ class Sealer:
         )
         return self._write(query, RAW, name)
 
-    def _write_rollup(
-        self, name: str, source: SealedFile, source_step: int, step: int
-    ) -> SealedFile:
+    def _write_rollup(self, name: str, source: SealedFile, source_step: int, step: int) -> SealedFile:
         path = next(path for path, file in self._made if file.path == source.path)
-        query = rollup_query(
-            f"read_parquet({quoted(str(path))})",
-            source_step, step, BLOCKS[name], set(source.columns),
-        )  # fmt: skip
+        query = rollup_query(f"read_parquet({quoted(str(path))})", source_step, step, BLOCKS[name], set(source.columns))
         return self._write(query, str(step), name)
 
     def _write(self, query: str, kind: str, block: str) -> SealedFile:

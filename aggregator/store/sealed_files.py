@@ -56,9 +56,7 @@ class FileChoice:
         """Return the files of all devices (`Index.spanning`)."""
         return self._choose(lambda index: index.spanning(block, start, end, step), start, end)
 
-    def _choose(
-        self, find: Callable[[Index], list[SealedFile]], start: int, end: int
-    ) -> list[SealedFile]:
+    def _choose(self, find: Callable[[Index], list[SealedFile]], start: int, end: int) -> list[SealedFile]:
         sealed = self._sealed
         while True:
             found = find(sealed.index)
@@ -164,9 +162,7 @@ class SealedFiles:
     def verify(self, files: Iterable[SealedFile]) -> bool:
         """Verify files; return whether none of them was lost. Where one was, all are looked for."""
         lost = {
-            file.path: replace(file, lost=state.value)
-            for file in files
-            if (state := self._state(file)) is not None
+            file.path: replace(file, lost=state.value) for file in files if (state := self._state(file)) is not None
         }
         if not lost:
             return True
@@ -187,11 +183,7 @@ class SealedFiles:
         """Remove files that are not there or have another size from the index; return whether there
         were any."""
         return self._lose(
-            [
-                replace(file, lost=state.value)
-                for file in self.index.files
-                if (state := self._absent(file)) is not None
-            ]
+            [replace(file, lost=state.value) for file in self.index.files if (state := self._absent(file)) is not None]
         )
 
     def check_next(self) -> bool:
@@ -209,9 +201,7 @@ class SealedFiles:
 
     def unfilled(self) -> list[SealedFile]:
         """Return the lost files of readings whose frames were not looked for since the opening."""
-        return [
-            file for file in self.lost if file.kind == RAW and file.path not in self._looked_for
-        ]
+        return [file for file in self.lost if file.kind == RAW and file.path not in self._looked_for]
 
     def note_looked_for(self, path: str) -> None:
         """Note that it is known which frames of a lost file are to be requested again."""
@@ -265,15 +255,17 @@ class SealedFiles:
     def _log(self, lost: list[SealedFile]) -> None:
         for file in lost[:NAMED]:
             path = self.root / file.path
-            what = (
-                "it is not there any more"
-                if file.lost == FileState.GONE
-                else "its bytes have changed"
+            what = "it is not there any more" if file.lost == FileState.GONE else "its bytes have changed"
+            log.error(
+                "%s: %s, and it was not the store that did it: %d rows of %s from %s to %s can't be "
+                "read. What is left is shown, and what the nodes' rings still have is requested again. "
+                "Put the file back, if you have a copy, and restart the aggregator.",
+                path,
+                what,
+                file.rows,
+                file.block,
+                rfc3339(file.first_ts),
+                rfc3339(file.last_ts),
             )
-            log.error("%s: %s, and it was not the store that did it: %d rows of %s from %s to %s can't be "
-                      "read. What is left is shown, and what the nodes' rings still have is requested again. "
-                      "Put the file back, if you have a copy, and restart the aggregator.",
-                      path, what, file.rows, file.block, rfc3339(file.first_ts), rfc3339(file.last_ts))  # fmt: skip
         if len(lost) > NAMED:
-            log.error("%s: %d more sealed files are not there any more, or damaged",
-                      self.root, len(lost) - NAMED)  # fmt: skip
+            log.error("%s: %d more sealed files are not there any more, or damaged", self.root, len(lost) - NAMED)

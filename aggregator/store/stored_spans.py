@@ -57,9 +57,7 @@ class StoredSpans:
             seen.add(key)
         return fresh
 
-    def new_holes(
-        self, holes: Iterable[Hole], runs: Mapping[tuple[str, int], int]
-    ) -> list[NewHole]:
+    def new_holes(self, holes: Iterable[Hole], runs: Mapping[tuple[str, int], int]) -> list[NewHole]:
         """Return the parts of holes that are not accounted for yet; `runs`: the number of each session."""
         found = []
         for hole in holes:
@@ -103,9 +101,7 @@ def spans_of(engine: DuckEngine, table: str) -> list[Span]:
     """
     spans: list[Span] = []
     broken: list[int] = []
-    for run, first, last, count in engine.rows(
-        f"select run, min(seq), max(seq), count(*) from {table} group by run"
-    ):
+    for run, first, last, count in engine.rows(f"select run, min(seq), max(seq), count(*) from {table} group by run"):
         if count == last - first + 1:
             spans.append((run, first, last))
         else:
@@ -126,9 +122,7 @@ def spans_of(engine: DuckEngine, table: str) -> list[Span]:
 def accounted_runs(engine: DuckEngine, frame_tables: Iterable[str]) -> dict[int, IntervalSet]:
     """Return the frames that are stored or recorded as lost, by run."""
     found: dict[int, IntervalSet] = {}
-    spans = engine.rows(
-        "select run, first, last from marks union all select run, first, last from holes"
-    )
+    spans = engine.rows("select run, first, last from marks union all select run, first, last from holes")
     for run, first, last in spans:
         found.setdefault(run, IntervalSet()).add_span(first, last)
     for table in frame_tables:
@@ -143,9 +137,7 @@ def fold(engine: DuckEngine, frames_table: str, period: int) -> None:
     if not new:
         return
     merged: dict[int, IntervalSet] = {run: IntervalSet() for run, _, _ in new}
-    old = engine.rows(
-        "select run, first, last from marks where list_contains(?, run)", list(merged)
-    )
+    old = engine.rows("select run, first, last from marks where list_contains(?, run)", list(merged))
     for run, first, last in [*old, *new]:
         merged[run].add_span(first, last)
     engine.run("delete from marks where list_contains(?, run)", list(merged))

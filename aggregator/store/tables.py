@@ -63,8 +63,7 @@ def columns_of(engine: ReadConnection, table: str) -> list[str]:
     return [
         name
         for (name,) in engine.rows(
-            "select column_name from duckdb_columns() where table_name = ? order by column_index",
-            table,
+            "select column_name from duckdb_columns() where table_name = ? order by column_index", table
         )
     ]
 

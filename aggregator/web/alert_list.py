@@ -9,14 +9,7 @@ from aggregator.web.icons import badge
 from aggregator.web.incident_page import subject_link
 from aggregator.web.markup import facts, link, moment, path, section, table, text
 from api.alerts import AlertRow, Incident, Severity, Silence
-from present.alert.incident import (
-    all_firing,
-    matchers_words,
-    notified_row,
-    silence_kind,
-    silence_row,
-    value_row,
-)
+from present.alert.incident import all_firing, matchers_words, notified_row, silence_kind, silence_row, value_row
 from present.fleet.headline import WELL
 from telemetry.text import ABSENT, counted, duration
 
@@ -34,9 +27,7 @@ def alerts_page(asked: Mapping[str, str], counts: Mapping[str, int], body: str) 
         f"{' aria-current=page' if name == view else ''}>{words}{_count(counts.get(name))}</a></li>"
         for name, words in VIEWS.items()
     )
-    return (
-        f'<nav aria-label="Alerts"><ul class="tabs">{tabs}</ul></nav>{_filter(asked, view)}{body}'
-    )
+    return f'<nav aria-label="Alerts"><ul class="tabs">{tabs}</ul></nav>{_filter(asked, view)}{body}'
 
 
 def _count(number: int | None) -> str:
@@ -52,8 +43,7 @@ def _filter(asked: Mapping[str, str], view: str) -> str:
     )
     hidden = "" if view == "open" else f'<input type="hidden" name="view" value="{text(view)}">'
     fields = "".join(
-        f'<label>{name} <input name="{name}" value="{text(asked.get(name, ""))}"></label> '
-        for name in ("node", "rule")
+        f'<label>{name} <input name="{name}" value="{text(asked.get(name, ""))}"></label> ' for name in ("node", "rule")
     )
     return (
         f'<form class="filter" role="search" aria-label="Filter" method="get">{hidden}<label>severity '
@@ -62,9 +52,7 @@ def _filter(asked: Mapping[str, str], view: str) -> str:
     )
 
 
-def incidents_body(
-    incidents: Sequence[Incident], now: int, *, past: bool, filtered: bool = False
-) -> str:
+def incidents_body(incidents: Sequence[Incident], now: int, *, past: bool, filtered: bool = False) -> str:
     """Return a table of incidents. `filtered`: whether only some were asked for."""
     heads = ("severity", "incident", "since", "lasts", "alerts", "taken by")
     rows = [_incident(one, now) for one in incidents]
@@ -116,7 +104,9 @@ def alert_rows_body(alerts: Sequence[AlertRow], now: int) -> str:
     rows = [
         (
             f"{badge(one.severity, one.severity)} {text(one.state)}",
-            text(one.summary or one.rule) if one.incident is None else link(one.summary or one.rule, "incidents", one.incident),
+            text(one.summary or one.rule)
+            if one.incident is None
+            else link(one.summary or one.rule, "incidents", one.incident),
             subject_link(one),
             link(one.rule, "runbook", one.rule),
             text(value_row(one).value) or ABSENT,
@@ -124,7 +114,7 @@ def alert_rows_body(alerts: Sequence[AlertRow], now: int) -> str:
             text(notified_row(one).whole),
         )
         for one in alerts
-    ]  # fmt: skip
+    ]
     heads = ("state", "alert", "where", "rule", "value", "since", "notified")
     return table(counted(len(rows), "alert"), heads, rows, (4,))
 
@@ -138,9 +128,13 @@ def silences_body(silences: Sequence[Silence], now: int) -> str:
 
 
 def _silence(one: Silence, now: int) -> str:
-    end = "" if one.ends <= now else (
-        f'<p class="actions" hidden><button type="button" data-act="unsilence" data-silence="{text(one.id)}">End it</button></p>'
-    )  # fmt: skip
+    end = (
+        ""
+        if one.ends <= now
+        else (
+            f'<p class="actions" hidden><button type="button" data-act="unsilence" data-silence="{text(one.id)}">End it</button></p>'
+        )
+    )
     shown = facts(
         (
             ("kind", silence_kind(one)),

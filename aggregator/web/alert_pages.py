@@ -12,26 +12,12 @@ from aggregator.http.errors import RequestError, unknown
 from aggregator.http.jobs import JobFinder, job_key
 from aggregator.http.parameters import query
 from aggregator.http.reply import STORE_SECONDS, VIEW
-from aggregator.web.alert_list import (
-    VIEWS,
-    alert_rows_body,
-    alerts_page,
-    incidents_body,
-    silences_body,
-)
+from aggregator.web.alert_list import VIEWS, alert_rows_body, alerts_page, incidents_body, silences_body
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.electrical_pages import circuit_with_facts
 from aggregator.web.incident_page import incident_body, jobs_named
 from aggregator.web.job_words import job_link
-from api.alerts import (
-    AlertsReply,
-    AlertState,
-    Incident,
-    IncidentReply,
-    IncidentsReply,
-    SilencesReply,
-    Subject,
-)
+from api.alerts import AlertsReply, AlertState, Incident, IncidentReply, IncidentsReply, SilencesReply, Subject
 from api.evidence import EvidenceReply
 from api.power import CircuitState
 from telemetry.errors import IncidentError
@@ -50,14 +36,21 @@ async def alerts(request: web.Request) -> PageContent:
         raise unknown("view", which, VIEWS, status=400)
     manager = view.pipeline.manager
     wanted = {name: value for name, value in asked.items() if name != "view"}
-    counts = {"open": len(list(manager.incidents())), "alerts": sum(one.state is AlertState.FIRING for one in view.alerts()),
-              "silences": sum(one.ends > now for one in manager.silences())}  # fmt: skip
+    counts = {
+        "open": len(list(manager.incidents())),
+        "alerts": sum(one.state is AlertState.FIRING for one in view.alerts()),
+        "silences": sum(one.ends > now for one in manager.silences()),
+    }
     if which == "silences":
         reply = shown_to(request, SilencesReply(at=now, silences=list(manager.silences())))
         body = silences_body(reply.silences, now)
     elif which == "alerts":
-        rows = [row_of(manager, one) for one in view.alerts() if one.state is not AlertState.RESOLVED
-                and all(str(getattr(one, name)) == value for name, value in wanted.items())]  # fmt: skip
+        rows = [
+            row_of(manager, one)
+            for one in view.alerts()
+            if one.state is not AlertState.RESOLVED
+            and all(str(getattr(one, name)) == value for name, value in wanted.items())
+        ]
         body = alert_rows_body(shown_to(request, AlertsReply(now, rows[:USUAL])).alerts, now)
     else:
         past = which == "past"
@@ -83,13 +76,9 @@ async def incident(request: web.Request) -> PageContent:
         found = manager.incident(key)
         events = manager.timeline(key)
     except IncidentError as error:
-        past = next(
-            (one for one in await _past(view.delivery, view.wall()) if one.key == key), None
-        )
+        past = next((one for one in await _past(view.delivery, view.wall()) if one.key == key), None)
         if past is None:
-            raise RequestError(
-                404, "incident", str(error).rstrip("."), "Those of 30 days are under Alerts."
-            ) from error
+            raise RequestError(404, "incident", str(error).rstrip("."), "Those of 30 days are under Alerts.") from error
         found, events = past, ()
     timeline = await timeline_reply(view.delivery, found, events, view.wall())
     async with asyncio.timeout(STORE_SECONDS):
@@ -113,14 +102,8 @@ async def _circuit_of(request: web.Request, incident: Incident) -> CircuitState 
     return await circuit_with_facts(request, lead.name)
 
 
-async def _job_links(
-    find: JobFinder, incident: Incident, evidence: EvidenceReply | None
-) -> dict[str, str]:
+async def _job_links(find: JobFinder, incident: Incident, evidence: EvidenceReply | None) -> dict[str, str]:
     """Return links to the pages of the jobs that an incident names, as far as there are any."""
     names = sorted(jobs_named(incident, evidence))[:MOST_JOBS]
     keys = await asyncio.gather(*(job_key(find, name, incident.began) for name in names))
-    return {
-        name: job_link(name, key, run=True)
-        for name, key in zip(names, keys, strict=True)
-        if key is not None
-    }
+    return {name: job_link(name, key, run=True) for name, key in zip(names, keys, strict=True) if key is not None}

@@ -32,7 +32,10 @@ def load_parts(circuit: CircuitState, mark: str = "") -> str:
         parts = f'<rect class="unknown" width="{_place(1.0)}" height="100%"/>'
     else:
         parts = "".join(_filled(circuit, ratio, mark))
-    marks = "".join(f'<line class="{kind}" x1="{_place(at)}" x2="{_place(at)}" y1="-2" y2="100%"/>' for kind, at in bar_marks(circuit))  # fmt: skip
+    marks = "".join(
+        f'<line class="{kind}" x1="{_place(at)}" x2="{_place(at)}" y1="-2" y2="100%"/>'
+        for kind, at in bar_marks(circuit)
+    )
     return (
         '<rect class="ground" width="100%" height="100%"/>'
         f'<rect class="zone" x="{_place(1.0)}" width="{_place(BAR_TOP - 1.0)}" height="100%"/>{parts}{marks}'

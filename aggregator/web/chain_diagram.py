@@ -27,9 +27,7 @@ _ROW, _LEAF, _HEAD, _LINE, _APART = 26.0, 66.0, 8.0, 26.0, 16.0
 """Heights of a row of cells, of a circuit, above all, from the top of a circuit to its line, and between two nodes."""
 
 
-def chain_diagram(
-    found: Branch, status: Mapping[str, int], cells: Mapping[str, NodeCells], highest: float
-) -> str:
+def chain_diagram(found: Branch, status: Mapping[str, int], cells: Mapping[str, NodeCells], highest: float) -> str:
     """Return the diagram; nothing without circuits that feed nodes. `cells`: the GPUs of nodes with their watts, none of
     a node that has not been heard of; `highest`: the watts at the end of the scale of colours."""
     if not found.leaves:
@@ -46,9 +44,7 @@ def chain_diagram(
         *(part for name, at in nodes.items() for part in _node(name, at, cells.get(name), highest)),
     )
     words = "; ".join(f"{one.id} {share_row(one).value}" for one in found.leaves)
-    return (
-        f'<svg class="chain" viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="group" aria-label="{text(words)}">{"".join(drawn)}</svg>'
-    )  # fmt: skip
+    return f'<svg class="chain" viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="group" aria-label="{text(words)}">{"".join(drawn)}</svg>'
 
 
 def remarks(found: Branch) -> Iterator[str]:
@@ -65,9 +61,7 @@ def diagram_height(found: Branch, cells: Mapping[str, NodeCells]) -> float:
     return _places(found, cells)[2]
 
 
-def _places(
-    found: Branch, cells: Mapping[str, NodeCells]
-) -> tuple[dict[str, float], dict[str, float], float]:
+def _places(found: Branch, cells: Mapping[str, NodeCells]) -> tuple[dict[str, float], dict[str, float], float]:
     """Return the top of each node and of each circuit, and the height of all."""
     nodes, bottom = _node_places(found, cells)
     leaves = _leaf_places(found, nodes, cells)
@@ -89,9 +83,7 @@ def _height(its: NodeCells | None) -> float:
     return 30 + rows * _ROW
 
 
-def _leaf_places(
-    found: Branch, nodes: Mapping[str, float], cells: Mapping[str, NodeCells]
-) -> dict[str, float]:
+def _leaf_places(found: Branch, nodes: Mapping[str, float], cells: Mapping[str, NodeCells]) -> dict[str, float]:
     """Return the top of each circuit: about where the middle of its nodes is, and never above the one before."""
     at, places = _HEAD - 8, {}
     for one in found.leaves:
@@ -111,9 +103,7 @@ def _wire(way: str, state: ChainState, ratio: float | None) -> Iterator[str]:
         yield f'<path class="dots {speed}" d="{way}"/>'
 
 
-def _feeders(
-    found: Branch, leaves: Mapping[str, float], status: Mapping[str, int]
-) -> Iterator[str]:
+def _feeders(found: Branch, leaves: Mapping[str, float], status: Mapping[str, int]) -> Iterator[str]:
     """Yield a bus bar for each circuit that feeds others, and the source before it."""
     groups: dict[str | None, list[CircuitState]] = {}
     for one in found.leaves:
@@ -157,7 +147,7 @@ def _leaf(circuit: CircuitState, at: float, state: ChainState, status: int) -> I
 
 def _cords(
     found: Branch, leaves: Mapping[str, float], nodes: Mapping[str, float], cells: Mapping[str, NodeCells]
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Yield a line from each circuit to each of its nodes, each circuit in a lane of its own."""
     step = (_NODE - _LANES - 20) / max(1, len(found.leaves))
     feeding = {name: [one.id for one in found.leaves if name in one.nodes] for name in nodes}
@@ -166,8 +156,12 @@ def _cords(
         for name in one.nodes:
             if name in nodes:
                 its = feeding[name]
-                port = nodes[name] + _height(cells.get(name)) * (its.index(one.id) + 1) / (len(its) + 1)  # fmt: skip
-                yield from _wire(f"M{_LANES:.0f} {y:.0f}L{lane:.0f} {y:.0f} {lane:.0f} {port:.0f} {_NODE:.0f} {port:.0f}", found.states[one.id], share(one))  # fmt: skip
+                port = nodes[name] + _height(cells.get(name)) * (its.index(one.id) + 1) / (len(its) + 1)
+                yield from _wire(
+                    f"M{_LANES:.0f} {y:.0f}L{lane:.0f} {y:.0f} {lane:.0f} {port:.0f} {_NODE:.0f} {port:.0f}",
+                    found.states[one.id],
+                    share(one),
+                )
 
 
 def _node(name: str, at: float, its: NodeCells | None, highest: float) -> Iterator[str]:
@@ -176,7 +170,13 @@ def _node(name: str, at: float, its: NodeCells | None, highest: float) -> Iterat
     yield f'<rect class="box {mark}" x="{_NODE:.0f}" y="{at:.0f}" width="{WIDTH - _NODE - 4:.0f}" height="{_height(its):.0f}" rx="3"/>'
     yield f'<a href="{path("nodes", name)}"><text class="name {mark}" x="{_NODE + 10:.0f}" y="{at + 17:.0f}">{text(name)}</text></a>'
     read = [] if its is None else [value for value in its.values if not math.isnan(value)]
-    total = "no GPU is read" if not read else f"GPUs {watts(sum(read))}" if its is not None and len(read) == len(its.values) else f"GPUs at least {watts(sum(read))}"  # fmt: skip
+    total = (
+        "no GPU is read"
+        if not read
+        else f"GPUs {watts(sum(read))}"
+        if its is not None and len(read) == len(its.values)
+        else f"GPUs at least {watts(sum(read))}"
+    )
     yield f'<text x="{WIDTH - 14:.0f}" y="{at + 17:.0f}" text-anchor="end">{text(total)}</text>'
     if its is None:
         return
@@ -185,7 +185,11 @@ def _node(name: str, at: float, its: NodeCells | None, highest: float) -> Iterat
         its_mark = its.marks.get(its.uuids[place], "")
         figure = "?" if math.isnan(value) else watts(value).partition(" ")[0]
         kind = colour(value, 0.0, highest)
-        frame = f'<rect class="frame {its_mark}" x="{x + 1:.0f}" y="{y + 1:.0f}" width="{_CELL - 2:.0f}" height="18" rx="1"/>' if its_mark else ""  # fmt: skip
+        frame = (
+            f'<rect class="frame {its_mark}" x="{x + 1:.0f}" y="{y + 1:.0f}" width="{_CELL - 2:.0f}" height="18" rx="1"/>'
+            if its_mark
+            else ""
+        )
         yield (
             f'<a href="{path("gpus", its.uuids[place])}"><rect class="{kind}" x="{x:.0f}" y="{y:.0f}" width="{_CELL:.0f}" height="20" rx="2"/>'
             f"{frame}"

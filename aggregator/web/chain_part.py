@@ -24,7 +24,7 @@ _ROOM = 1.25
 
 async def chain_part(
     view: AggregatorView, circuits: Sequence[CircuitState], status: Mapping[str, int], around: str = ""
-) -> str:  # fmt: skip
+) -> str:
     """Return the diagram in its panel; nothing without circuits that feed nodes. `circuits`: the most urgent
     first; `around`: a circuit whose branch is wanted."""
     found = branch(circuits, around)
@@ -32,11 +32,7 @@ async def chain_part(
 
 
 async def fitting_chain(
-    view: AggregatorView,
-    circuits: Sequence[CircuitState],
-    status: Mapping[str, int],
-    room: float,
-    inside: float,
+    view: AggregatorView, circuits: Sequence[CircuitState], status: Mapping[str, int], room: float, inside: float
 ) -> str:
     """Return the diagram of all circuits, or of the most urgent one's branch, with as many nodes as the height of a panel
     leaves room for; nothing where that is less than `LEAST` of several, or nothing feeds nodes. `room`: the height in px,
@@ -69,7 +65,5 @@ async def _panel(found: Branch, status: Mapping[str, int], cells: Mapping[str, N
     window = load_row(found.leaves[0]).label
     words = " ".join((f"Circuits: {window}. GPUs: now.", *remarks(found)))
     return section(
-        "Power chain",
-        f'<p class="beside dim">{text(words)}</p><div class="chain-panel">{drawn}</div>',
-        "chain",
+        "Power chain", f'<p class="beside dim">{text(words)}</p><div class="chain-panel">{drawn}</div>', "chain"
     )

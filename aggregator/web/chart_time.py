@@ -24,9 +24,7 @@ def chart_now(now: int, after: int = 0) -> int:
     return now - (now - after) % STEP_NS
 
 
-def time_tabs(
-    page: tuple[str, str], anchor: str, asked: Mapping[str, str], start: int, end: int
-) -> str:
+def time_tabs(page: tuple[str, str], anchor: str, asked: Mapping[str, str], start: int, end: int) -> str:
     """Return the menu of spans before now, and a link to exactly `start` to `end` (ns since 1970).
 
     `page`: the parts of its path. `asked`: the parameters `from` and `to` of the page.

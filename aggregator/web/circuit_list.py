@@ -26,9 +26,13 @@ Status = Mapping[str, int]
 
 
 def circuits_body(
-    circuits: Sequence[CircuitState], status: Status, power: PowerReply, filtered: str = "",
-    parts: Parts | None = None, page: int = 1,
-) -> str:  # fmt: skip
+    circuits: Sequence[CircuitState],
+    status: Status,
+    power: PowerReply,
+    filtered: str = "",
+    parts: Parts | None = None,
+    page: int = 1,
+) -> str:
     """Return the page's content. `filtered`: only circuits whose name or a node of which has it, with
     the panels above them. `parts`: leaves out rows that can't be made; `page` counts from 1."""
     if not circuits:
@@ -82,9 +86,7 @@ def _filtered(circuits: Sequence[CircuitState], wanted: str) -> set[str]:
     return found
 
 
-def _worst_first(
-    circuits: Sequence[CircuitState], urgent: Sequence[CircuitState]
-) -> list[CircuitState]:
+def _worst_first(circuits: Sequence[CircuitState], urgent: Sequence[CircuitState]) -> list[CircuitState]:
     """Return circuits so that the tree's branches come by the most urgent circuit in each."""
     rank = {circuit.id: place for place, circuit in enumerate(urgent)}
     for circuit in reversed(circuits):  # parents come before what they feed
@@ -96,14 +98,10 @@ def _worst_first(
 _HEADS = ("circuit", "load", "of the breaker", "", "next", "headroom", "state of the load", "nodes")
 
 
-def circuits_table(
-    rows: Sequence[tuple[int, CircuitState]], status: Status, parts: Parts | None = None
-) -> str:
+def circuits_table(rows: Sequence[tuple[int, CircuitState]], status: Status, parts: Parts | None = None) -> str:
     """Return a table of circuits, each with its depth in the tree. `parts`: leaves out rows that can't be made."""
     names = [circuit.id for _, circuit in rows]
-    body = "".join(
-        each(parts, "circuit", names, lambda place: _row(*rows[place], status.get(names[place], 0)))
-    )
+    body = "".join(each(parts, "circuit", names, lambda place: _row(*rows[place], status.get(names[place], 0))))
     heads = "".join(
         f'<th scope="col"{" class=num" if place in {1, 2, 5, 7} else ""}>{name or "<span class=hidden>bar</span>"}</th>'
         for place, name in enumerate(_HEADS)
@@ -132,12 +130,10 @@ def _row(depth: int, circuit: CircuitState, status: int) -> str:
     return keyed_row("".join(cells), mark)
 
 
-def nearest_table(
-    circuits: Sequence[CircuitState], status: Status, parts: Parts | None = None
-) -> str:
+def nearest_table(circuits: Sequence[CircuitState], status: Status, parts: Parts | None = None) -> str:
     """Return the circuits that are nearest to a limit in a narrow table."""
     names = [circuit.id for circuit in circuits]
-    rows = each(parts, "circuit", names, lambda place: near_row(circuits[place], status.get(names[place], 0)))  # fmt: skip
+    rows = each(parts, "circuit", names, lambda place: near_row(circuits[place], status.get(names[place], 0)))
     heads = ("circuit", "load", LOAD_HEAD, "next")
     return table("The most urgent first" if len(names) > 1 else "", heads, rows, (1,), "nearest")
 

@@ -21,13 +21,7 @@ MOST_NODES = 500
 
 
 def circuit_body(
-    reply: CircuitReply,
-    status: int,
-    chart: str,
-    losses: str,
-    jobs: str = "",
-    chain: str = "",
-    caps: str = "",
+    reply: CircuitReply, status: int, chart: str, losses: str, jobs: str = "", chain: str = "", caps: str = ""
 ) -> str:
     """Return the page's content; `chart`, `losses`, `jobs`, `chain` and `caps` are HTML."""
     circuit, alert = reply.circuit, ALERT_TONES[status]
@@ -35,12 +29,7 @@ def circuit_body(
     fed = f", fed by {link(circuit.parent, 'circuits', circuit.parent)}" if circuit.parent else ""
     rules = "".join(f'<span class="badge {mark}">{text(one)}</span> ' for one in circuit.alerts)
     limits = f"{load_bar(circuit, mark, tall=True)}{LOAD_AXIS}{facts((row.label, fact(row)) for row in page_rows(circuit, alert))}"
-    left = (
-        chain
-        + section("Load", chart, "load")
-        + section("What hangs on it", _members(reply), "members")
-        + jobs
-    )
+    left = chain + section("Load", chart, "load") + section("What hangs on it", _members(reply), "members") + jobs
     right = (
         section("Limits", limits, "limits")
         + section("What if", caps, "what-if")
@@ -52,7 +41,7 @@ def circuit_body(
         f"<p>{text(circuit.kind)} {text(circuit.facts.get('breaker', ''))}{fed} {rules}</p>"
         f"{headline_part(title)}"
         f'<div class="stack w15">{left}</div><div class="stack w9">{right}</div>'
-    )  # fmt: skip
+    )
 
 
 def _members(reply: CircuitReply) -> str:
@@ -69,10 +58,7 @@ def _node(row: RowState) -> Sequence[str]:
     load = row.quantities.get("load_ratio")
     return (
         link(row.id, "nodes", row.id),
-        roughly(
-            watts(row.quantities.get("wall_watts")),
-            partial=bool(row.quantities.get("assumed_watts")),
-        ),
+        roughly(watts(row.quantities.get("wall_watts")), partial=bool(row.quantities.get("assumed_watts"))),
         percent(load),
         text(", ".join(row.alerts)),
     )
@@ -81,8 +67,11 @@ def _node(row: RowState) -> Sequence[str]:
 def losses_body(name: str, plan: PlanResult, circuits: Sequence[CircuitState]) -> str:
     """Return what the loss of a circuit does to the others, worst first."""
     before = {circuit.id: circuit.load_ratio for circuit in circuits}
-    taking = [one for one in (*plan.panels, *plan.circuits)
-              if one.id != name and not one.lost and one.load_ratio > (before.get(one.id) or 0.0) + 0.005]  # fmt: skip
+    taking = [
+        one
+        for one in (*plan.panels, *plan.circuits)
+        if one.id != name and not one.lost and one.load_ratio > (before.get(one.id) or 0.0) + 0.005
+    ]
     taking.sort(key=lambda one: (one.trip_seconds.get("earliest") or 1e12, -one.load_ratio))
     dark = [node.id for node in plan.nodes if node.dark]
     unfed = ", ".join(link(node, "nodes", node) for node in dark[:50])

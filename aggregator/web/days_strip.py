@@ -52,6 +52,9 @@ async def days_of(view: AggregatorView) -> list[PastDay]:
     newest = view.fitness.newest
     samples = newest.history if newest else []
     return past_days(
-        list(every.values()), samples, now, view.electrical.site.zone,
+        list(every.values()),
+        samples,
+        now,
+        view.electrical.site.zone,
         known_from=min(one.began for one in found) if len(found) >= MOST else 0,
-    )  # fmt: skip
+    )

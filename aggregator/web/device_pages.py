@@ -31,20 +31,8 @@ from aggregator.web.gpu_page import GpuParts, gpu_body
 from aggregator.web.held_clocks import held_clocks
 from aggregator.web.load_chart import NOTHING_STORED, load_chart
 from aggregator.web.markup import section
-from aggregator.web.multiples import (
-    METRICS,
-    PEERS_IN_GREY,
-    Beside,
-    beside_chart,
-    multiples,
-    past_beside,
-)
-from aggregator.web.node_list import (
-    COLUMNS,
-    WORST,
-    NodeLine,
-    nodes_body,
-)
+from aggregator.web.multiples import METRICS, PEERS_IN_GREY, Beside, beside_chart, multiples, past_beside
+from aggregator.web.node_list import COLUMNS, WORST, NodeLine, nodes_body
 from aggregator.web.node_page import NodeParts, node_body, odd_one
 from aggregator.web.past_readings import FROM_DATA, SHARED_PAST, power_of_gpus, readings_of
 from aggregator.web.port_pages import ports_of_node
@@ -68,11 +56,7 @@ from telemetry.runtime.release import release
 Floats = npt.NDArray[np.floating]
 _CHARTS = (*METRICS, MEMORY)
 """Readings of a GPU that its page draws."""
-_NODE_CHARTS = (
-    "node_wall_power_watts",
-    "node_cpu_utilization_ratio",
-    "node_memory_available_bytes",
-)
+_NODE_CHARTS = ("node_wall_power_watts", "node_cpu_utilization_ratio", "node_memory_available_bytes")
 """Readings of a node that its page draws, below the power of its GPUs."""
 
 
@@ -90,9 +74,7 @@ async def nodes(request: web.Request) -> PageContent:
     return PageContent("Nodes", body, live=True)
 
 
-def _lines(
-    fleet: Fleet, alerts: Iterable[Alert], shown: Sequence[NodeReply], now: float
-) -> Iterator[NodeLine]:
+def _lines(fleet: Fleet, alerts: Iterable[Alert], shown: Sequence[NodeReply], now: float) -> Iterator[NodeLine]:
     power = fleet.column("gpu_power_watts", now)
     heat = fleet.column("gpu_temperature_celsius", now)
     nodes = [fleet.nodes[line.node] for line in shown]
@@ -165,13 +147,11 @@ async def node(request: web.Request) -> PageContent:
     return PageContent(name, node_body(reply, title, parts, held), live="to" not in asked)
 
 
-async def _circuits_of(
-    request: web.Request, name: str, status: Mapping[str, int]
-) -> list[CircuitState]:
+async def _circuits_of(request: web.Request, name: str, status: Mapping[str, int]) -> list[CircuitState]:
     """Return the circuits that feed a node, the most urgent first, and that one with its facts in words."""
     view = request.app[VIEW]
     layout = view.electrical.site.layout
-    names = set() if layout is None else {cord.circuit for cord in layout.cords if cord.machine == name}  # fmt: skip
+    names = set() if layout is None else {cord.circuit for cord in layout.cords if cord.machine == name}
     if layout is None or not names:
         return []
     names |= {layout.circuits[one].parent or one for one in names}
@@ -185,9 +165,7 @@ def open_alerts(manager: IncidentManager, alerts: Sequence[Alert]) -> list[OpenA
     return [OpenAlert(one, row_of(manager, one).incident or "", recover_of(one)) for one in alerts]
 
 
-async def _node_charts(
-    stored: StoredPast, name: str, gpus: Sequence[str], start: int, end: int
-) -> str:
+async def _node_charts(stored: StoredPast, name: str, gpus: Sequence[str], start: int, end: int) -> str:
     """Return the charts of what the node has reported; a quantity that it lacks has none."""
     drawn = [("GPU power", Unit.WATTS, await power_of_gpus(stored, gpus, start, end))]
     for each in _NODE_CHARTS:
@@ -228,11 +206,7 @@ async def gpu(request: web.Request) -> PageContent:
 
 
 async def _past(
-    request: web.Request,
-    gpu: str,
-    peers: Sequence[GpuReply],
-    metrics: Sequence[str],
-    asked: Mapping[str, str],
+    request: web.Request, gpu: str, peers: Sequence[GpuReply], metrics: Sequence[str], asked: Mapping[str, str]
 ) -> Mapping[str, Beside]:
     """Return readings of a GPU in the time of the charts, beside the others'; for all viewers of ten seconds once."""
     view = request.app[VIEW]

@@ -22,9 +22,7 @@ def reading_cell(readings: Mapping[str, float], gaps: Mapping[str, str], name: s
 
 def readings_table(readings: Mapping[str, float], gaps: Mapping[str, str]) -> str:
     """Return all readings of a device; a gap with its reason, but for what the device lacks."""
-    shown = [
-        name for name in (*readings, *gaps) if gaps.get(name) not in {"not_supported", "not_read"}
-    ]
+    shown = [name for name in (*readings, *gaps) if gaps.get(name) not in {"not_supported", "not_read"}]
     order = {name: place for place, name in enumerate(BY_NAME)}
     shown.sort(key=lambda name: order.get(name, len(order)))
     rows = [(text(metric_text(name)), reading_cell(readings, gaps, name)) for name in shown]

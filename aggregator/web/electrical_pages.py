@@ -52,9 +52,7 @@ async def circuits(request: web.Request) -> PageContent:
     power = shown_to(request, power_reply(view))
     status, wanted = status_of(view.alerts()), asked.get("q", "")
     parts = parts_of(view, "web")
-    body = await asyncio.to_thread(
-        circuits_body, found.circuits, status, power, wanted, parts, page
-    )
+    body = await asyncio.to_thread(circuits_body, found.circuits, status, power, wanted, parts, page)
     return PageContent("Circuits", body, live=True)
 
 
@@ -100,22 +98,17 @@ async def _chart(request: web.Request, circuit: CircuitState, asked: dict[str, s
         ("circuit", circuit.id, word, start, end), lambda: asyncio.to_thread(history)
     )
     scale = rated or 1.0
-    values, highs = ([None if one is None else one * scale for one in column] for column in (found.values, found.high))  # fmt: skip
-    series = LoadSeries(found.at, values, highs, "W" if rated is None else "A",
-                        round(max(found.step, SAVE_SECONDS) * 1e9))  # fmt: skip
+    values, highs = ([None if one is None else one * scale for one in column] for column in (found.values, found.high))
+    series = LoadSeries(
+        found.at, values, highs, "W" if rated is None else "A", round(max(found.step, SAVE_SECONDS) * 1e9)
+    )
     drawn = load_chart(
-        series,
-        start,
-        end,
-        limit_marks(circuit),
-        "load of the highest pole, means of ten seconds" if rated else "load",
+        series, start, end, limit_marks(circuit), "load of the highest pole, means of ten seconds" if rated else "load"
     )
     return time_tabs(("circuits", circuit.id), "load", asked, start, end) + drawn
 
 
-async def _caps(
-    view: AggregatorView, name: str, nodes: Sequence[str], asked: Mapping[str, str]
-) -> str:
+async def _caps(view: AggregatorView, name: str, nodes: Sequence[str], asked: Mapping[str, str]) -> str:
     """Return what a cap of every GPU would do, or the link that asks for it."""
     cap = whole_number(asked, "cap", 1, MOST_WATTS) if "cap" in asked else None
     layout = view.electrical.site.layout
@@ -128,9 +121,7 @@ async def _caps(
 async def _losses(view: AggregatorView, name: str) -> str:
     try:
         plan = await asyncio.to_thread(
-            live_plan(
-                view.electrical, view.fleet, Suppose(lose=(name,)), view.pipeline.engine.rules
-            )
+            live_plan(view.electrical, view.fleet, Suppose(lose=(name,)), view.pipeline.engine.rules)
         )
     except ConfigError as error:
         return f"<p>{text(error)}</p>"

@@ -18,7 +18,7 @@ MOST_NODES = 100
 
 def energy_body(
     bill: MonthBill, months: Sequence[str], today: Upkeep | None = None, days: str = "", users: str = ""
-) -> str:  # fmt: skip
+) -> str:
     """Return the page's content. `months`: those of which something is stored, oldest first; `today`: the energy of the
     present day; `days` and `users` are HTML."""
     chosen = "".join(
@@ -28,8 +28,12 @@ def energy_body(
     nav = f'<nav aria-label="Months"><ul class="tabs">{chosen}</ul></nav>' if chosen else ""
     rules = "".join(f"<li>{text(rule)}</li>" for rule in bill.rules)
     unknown = ", ".join(link(name, "circuits", name) for name in bill.unknown)
-    missing = f"<p class=problems>Not in these numbers, for nothing is known of them: {unknown}.</p>" if unknown else ""  # fmt: skip
-    left = section("Each day", days, "days") + section("Who used it", users, "users") + section("Idle GPUs", _idle(bill), "idle")  # fmt: skip
+    missing = f"<p class=problems>Not in these numbers, for nothing is known of them: {unknown}.</p>" if unknown else ""
+    left = (
+        section("Each day", days, "days")
+        + section("Who used it", users, "users")
+        + section("Idle GPUs", _idle(bill), "idle")
+    )
     right = (
         section("The bill", _charges(bill) + missing, "charges")
         + section("Energy by price", _bands(bill), "bands")
@@ -70,25 +74,13 @@ def _charges(bill: MonthBill) -> str:
     head, rows = charge_table(bill)
     cells = [tuple(map(text, row)) for row in rows]
     total, *_ = total_rows(bill)
-    cells.append(
-        (
-            "<strong>total</strong>",
-            "",
-            "",
-            f"<strong>{text(total.value)}</strong>",
-            text(total.note),
-        )
-    )
+    cells.append(("<strong>total</strong>", "", "", f"<strong>{text(total.value)}</strong>", text(total.note)))
     return table(f"Charges of {bill.month}", head, cells, (1, 2, 3)) if rows else ""
 
 
 def _bands(bill: MonthBill) -> str:
     head, rows = price_table(bill)
-    return (
-        table("Dearest first", head, [tuple(map(text, row)) for row in rows], (0, 1, 2))
-        if len(rows) > 1
-        else ""
-    )
+    return table("Dearest first", head, [tuple(map(text, row)) for row in rows], (0, 1, 2)) if len(rows) > 1 else ""
 
 
 def _idle(bill: MonthBill) -> str:

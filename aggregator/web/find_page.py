@@ -30,7 +30,9 @@ async def find(request: web.Request) -> PageContent:
     wanted = query(request, "q").get("q", "").strip()
     view = request.app[VIEW]
     if not wanted:
-        return PageContent("Find", "<p>Name a node, a GPU by its UUID or serial number, a circuit, a job, a user, or a rule.</p>")  # fmt: skip
+        return PageContent(
+            "Find", "<p>Name a node, a GPU by its UUID or serial number, a circuit, a job, a user, or a rule.</p>"
+        )
     open_ones = IncidentsReply(view.wall(), view.pipeline.manager.incidents()[:MOST_INCIDENTS])
     incidents = shown_to(request, open_ones).incidents  # what is hidden is not found either
     private = request[CALLER].sees_private
@@ -43,9 +45,7 @@ async def find(request: web.Request) -> PageContent:
 def _listed(kind: str, its: list[str]) -> str:
     more = f"<li>and {len(its) - MOST:,} more</li>" if len(its) > MOST else ""
     shown = "".join(f"<li>{one}</li>" for one in its[:MOST])
-    return section(
-        counted(len(its), kind), f'<ul class="found">{shown}{more}</ul>', kind.replace(" ", "-")
-    )
+    return section(counted(len(its), kind), f'<ul class="found">{shown}{more}</ul>', kind.replace(" ", "-"))
 
 
 def _kinds(
@@ -71,10 +71,7 @@ def _kinds(
     if private:
         jobs = {job.key: job for message in view.jobs.lists.values() for job in message.jobs}
         found = [key for key, job in jobs.items() if has(key.id, job.name)]
-        yield (
-            "job",
-            [job_link(key.id, key) for key in nsmallest(MOST + 1, found, key=_recent_first)],
-        )
+        yield ("job", [job_link(key.id, key) for key in nsmallest(MOST + 1, found, key=_recent_first)])
         users = _best({job.user for job in jobs.values() if job.user and has(job.user)}, wanted)
         yield "user", [f'<a href="{path("jobs", user=name)}">{text(name)}</a>' for name in users]
     yield (
@@ -86,12 +83,17 @@ def _kinds(
         ],
     )
     rules = {rule.name: rule for rule in (*monitor_rules(), *view.pipeline.engine.rules)}
-    yield "rule", [link(name, "runbook", name) for name in _best(filter(lambda name: has(name, rules[name].id), rules), wanted)]  # fmt: skip
+    yield (
+        "rule",
+        [link(name, "runbook", name) for name in _best(filter(lambda name: has(name, rules[name].id), rules), wanted)],
+    )
 
 
 def _best(names: Iterable[str], wanted: str) -> list[str]:
     """Return names, those that are or begin with what is wanted first."""
-    return nsmallest(MOST + 1, names, key=lambda name: (name.casefold() != wanted, not name.casefold().startswith(wanted), name))  # fmt: skip
+    return nsmallest(
+        MOST + 1, names, key=lambda name: (name.casefold() != wanted, not name.casefold().startswith(wanted), name)
+    )
 
 
 def _recent_first(key: JobKey) -> tuple[int, str]:

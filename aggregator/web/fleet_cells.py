@@ -13,21 +13,23 @@ from telemetry.fleet import Fleet, Node
 from telemetry.metric import Table
 
 
-def fleet_cells(
-    view: AggregatorView, quantity: str, names: Collection[str] | None = None
-) -> list[NodeCells]:
+def fleet_cells(view: AggregatorView, quantity: str, names: Collection[str] | None = None) -> list[NodeCells]:
     """Return the GPUs of all nodes, or of some, by one quantity."""
     fleet = view.fleet
     column = fleet.column(QUANTITIES[quantity], view.now())
     nodes, gpus = marks_of(view.alerts())
     return [
         NodeCells(
-            rack_of(node), name, column[node.rows[Table.GPU]].tolist(),
-            [gpu.uuid for gpu in node.inventory.gpus], nodes.get(name, ""), gpus.get(name, {}),
+            rack_of(node),
+            name,
+            column[node.rows[Table.GPU]].tolist(),
+            [gpu.uuid for gpu in node.inventory.gpus],
+            nodes.get(name, ""),
+            gpus.get(name, {}),
         )
         for name, node in fleet.nodes.items()
         if node.inventory.gpus and (names is None or name in names)
-    ]  # fmt: skip
+    ]
 
 
 def rack_of(node: Node) -> str:

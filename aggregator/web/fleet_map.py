@@ -16,11 +16,7 @@ from telemetry.catalogue import CATALOGUE
 from telemetry.text import counted
 
 _METRICS = {metric.name: metric for metric in CATALOGUE}
-QUANTITIES = {
-    "temperature": "gpu_temperature_celsius",
-    "power": "gpu_power_watts",
-    "use": "gpu_utilization_ratio",
-}
+QUANTITIES = {"temperature": "gpu_temperature_celsius", "power": "gpu_power_watts", "use": "gpu_utilization_ratio"}
 """Metrics of the map by their names in the URL, the default first."""
 STEPS = 6
 CELL, GAP, ACROSS = 5, 1, 8
@@ -80,11 +76,7 @@ def other_nodes(nodes: Sequence[OtherNode]) -> str:
 
 def _other(one: OtherNode) -> str:
     name = link(one.node, "nodes", one.node)
-    return (
-        name
-        if one.state == "online"
-        else f'{name} <span class="badge ticket">{text(one.state)}</span>'
-    )
+    return name if one.state == "online" else f'{name} <span class="badge ticket">{text(one.state)}</span>'
 
 
 def fleet_map(nodes: Sequence[NodeCells], quantity: str, form: MapForm = MapForm.FIGURES) -> str:
@@ -92,9 +84,7 @@ def fleet_map(nodes: Sequence[NodeCells], quantity: str, form: MapForm = MapForm
     scale = scale_of(quantity, max((_highest(one.values) for one in nodes), default=0.0))
     if form is not MapForm.FIGURES:
         return map_of(quantity, scale, [rack_pictures(nodes, quantity, scale)], form)
-    boxes = {
-        rack: _boxes(rack, inside, quantity, scale) for rack, inside in _by_rack(nodes).items()
-    }
+    boxes = {rack: _boxes(rack, inside, quantity, scale) for rack, inside in _by_rack(nodes).items()}
     return map_of(quantity, scale, [_drawn(nodes, boxes)], form)
 
 
@@ -108,19 +98,13 @@ class DrawnRacks(NamedTuple):
     """GPUs of them whose value is not known."""
 
 
-def rack_pictures(
-    nodes: Sequence[NodeCells], quantity: str, scale: tuple[float, float]
-) -> DrawnRacks:
+def rack_pictures(nodes: Sequence[NodeCells], quantity: str, scale: tuple[float, float]) -> DrawnRacks:
     """Draw each rack as one picture."""
-    pictures = {
-        rack: _picture(rack, inside, quantity, scale) for rack, inside in _by_rack(nodes).items()
-    }
+    pictures = {rack: _picture(rack, inside, quantity, scale) for rack, inside in _by_rack(nodes).items()}
     return _drawn(nodes, pictures)
 
 
-def map_of(
-    quantity: str, scale: tuple[float, float], drawn: Sequence[DrawnRacks], form: MapForm
-) -> str:
+def map_of(quantity: str, scale: tuple[float, float], drawn: Sequence[DrawnRacks], form: MapForm) -> str:
     """Return the map of racks that are drawn, each rack in its place."""
     tabs = "".join(
         f'<li><a href="{path("", map=name)}#map"{" aria-current=page" if name == quantity else ""}>{name}</a></li>'
@@ -142,11 +126,7 @@ def scale_of(quantity: str, highest: float) -> tuple[float, float]:
     """Return the ends of the scale: of temperatures and use those of all charts; of power 0 and the highest reading, rounded
     up, so that no cell changes its colour because another GPU draws a watt more."""
     span = _METRICS[QUANTITIES[quantity]].span or (0.0, 1.0)
-    return (
-        (0.0, math.ceil(highest * _ROOM / _STEP) * _STEP or span[1])
-        if quantity == "power"
-        else span
-    )
+    return (0.0, math.ceil(highest * _ROOM / _STEP) * _STEP or span[1]) if quantity == "power" else span
 
 
 def _highest(values: Sequence[float]) -> float:
@@ -189,12 +169,12 @@ def _figure(one: NodeCells, place: int, quantity: str, scale: tuple[float, float
     mark = one.marks.get(uuid, "")
     words = "?" if math.isnan(value) else _value(quantity, value).partition(" ")[0]
     title = f"GPU {place}: {'not known' if math.isnan(value) else _value(quantity, value)}"
-    return f'<a class="{colour(value, *scale)} {mark}" href="{path("gpus", uuid)}" title="{text(title)}">{text(words)}</a>'
+    return (
+        f'<a class="{colour(value, *scale)} {mark}" href="{path("gpus", uuid)}" title="{text(title)}">{text(words)}</a>'
+    )
 
 
-def _picture(
-    rack: str, nodes: Sequence[NodeCells], quantity: str, scale: tuple[float, float]
-) -> str:
+def _picture(rack: str, nodes: Sequence[NodeCells], quantity: str, scale: tuple[float, float]) -> str:
     """Return a rack as one picture, a row for each node: cells of one colour side by side are one dashed line, because
     thousands of elements more are seconds of a browser. Its colours have an order, so that a browser changes the lines
     that it has."""
@@ -204,8 +184,7 @@ def _picture(
     number = 0
     for one in nodes:
         names = [
-            one.marks.get(uuid, "") or colour(value, *scale)
-            for uuid, value in zip(one.uuids, one.values, strict=True)
+            one.marks.get(uuid, "") or colour(value, *scale) for uuid, value in zip(one.uuids, one.values, strict=True)
         ]
         for first in range(0, len(names), ACROSS):
             place, (column, row) = 0, divmod(number, deep)
@@ -213,9 +192,7 @@ def _picture(
                 many = len(list(same))
                 way = f"M{column * wide + place * (CELL + GAP)} {row * (CELL + GAP)}"
                 place += many
-                shapes[name] = (
-                    f"{shapes.get(name, '')}{way}H{column * wide + place * (CELL + GAP) - GAP}"
-                )
+                shapes[name] = f"{shapes.get(name, '')}{way}H{column * wide + place * (CELL + GAP) - GAP}"
             number += 1
     width, height = columns * wide - 2 * GAP, deep * (CELL + GAP) - GAP
     mark = next((each for each in ("page", "ticket") if any(one.mark == each for one in nodes)), "")
@@ -240,19 +217,12 @@ def colour(value: float, low: float, high: float) -> str:
 
 
 def _value(quantity: str, value: float) -> str:
-    words: dict[str, Callable[[float], str]] = {
-        "temperature": celsius,
-        "power": watts,
-        "use": percent,
-    }
+    words: dict[str, Callable[[float], str]] = {"temperature": celsius, "power": watts, "use": percent}
     return words[quantity](value)
 
 
 def _legend(quantity: str, low: float, high: float, found: str) -> str:
-    swatches = "".join(
-        f'<rect class="q{step}" x="{step * 12}" y="0" width="12" height="12"/>'
-        for step in range(STEPS)
-    )
+    swatches = "".join(f'<rect class="q{step}" x="{step * 12}" y="0" width="12" height="12"/>' for step in range(STEPS))
     return (
         f'<p data-k="legend" class="legend">{text(quantity)} {text(_value(quantity, low))} <svg viewBox="0 0 {STEPS * 12} 12" width="{STEPS * 12}" height="12" '
         f'aria-hidden="true">{swatches}</svg> {text(_value(quantity, high))}; {link("all nodes", "nodes")}; {found}</p>'

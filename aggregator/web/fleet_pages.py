@@ -14,14 +14,7 @@ from aggregator.web.load_chart import LoadSeries, load_chart
 from aggregator.web.markup import facts, link, section, table, text, toned
 from api.drift import DriftReply, NodeGroup
 from api.fitness import FitnessReply, FitnessSample, NodeFitness
-from present.fleet.drift import (
-    DEVIATION_HEADS,
-    NOTHING,
-    deviation_cells,
-    group_row,
-    mixed_values,
-    unknown_row,
-)
+from present.fleet.drift import DEVIATION_HEADS, NOTHING, deviation_cells, group_row, mixed_values, unknown_row
 from present.fleet.fitness import NO_HISTORY, fitness_row, hourly_cost
 from present.units import watts
 from telemetry.text import ABSENT, counted
@@ -84,7 +77,7 @@ def fitness_chart(history: Sequence[FitnessSample]) -> str:
     if len(known) < 2:
         return f"<p>{NO_HISTORY.capitalize()}.</p>"
     scores = [None if sample.score is None else float(sample.score) for sample in history]
-    series = LoadSeries([sample.at for sample in history], scores, [None] * len(scores), "", _SAMPLE)  # fmt: skip
+    series = LoadSeries([sample.at for sample in history], scores, [None] * len(scores), "", _SAMPLE)
     return load_chart(series, known[0].at, known[-1].at, (), "fitness of the fleet, of 100")
 
 
@@ -106,15 +99,12 @@ def drift_body(reply: DriftReply) -> str:
 
 def _group(group: NodeGroup, number: int) -> str:
     its, unknown = group_row(group), unknown_row(group)
-    rows = [
-        (link(node, "nodes", node), *map(text, cells))
-        for node, *cells in map(deviation_cells, group.deviations)
-    ]
+    rows = [(link(node, "nodes", node), *map(text, cells)) for node, *cells in map(deviation_cells, group.deviations)]
     mixed = [(text(one.fact), text(mixed_values(one))) for one in group.mixed]
     body = (
         f"<p>{text(its.note)}, {text(its.value)}</p>"
         + table(counted(len(rows), "deviation"), DEVIATION_HEADS, rows)
         + table(f"mixed, so that nobody deviates: {counted(len(mixed), 'fact')}", ("fact", "values"), mixed)
         + (toned(f"{unknown.label}: {text(unknown.value)}", unknown.tone) if unknown.value else "")
-    )  # fmt: skip
+    )
     return section(its.label, body, f"kind-{number}")

@@ -24,7 +24,7 @@ Row = tuple[CircuitState, str, bool]
 
 def folded_chain(
     circuits: Sequence[CircuitState], status: Status, sources: Mapping[str, str], parts: Parts | None = None
-) -> str:  # fmt: skip
+) -> str:
     """Return the panel; nothing without circuits that feed nodes. `circuits`: the most urgent first; `sources`: what feeds
     each; `parts`: leaves out rows that can't be made."""
     found = branch(circuits)
@@ -34,7 +34,7 @@ def folded_chain(
     drawn = {one.id for one, _, _ in opened}
     folded = [one for one in leaves_of(circuits) if one.id not in drawn]
     rows: list[Row] = [*opened, *((one, "", False) for one in folded[: MOST_ROWS - len(opened)])]
-    body = each(parts, "circuit", [row[0].id for row in rows], lambda place: _row(rows[place], status))  # fmt: skip
+    body = each(parts, "circuit", [row[0].id for row in rows], lambda place: _row(rows[place], status))
     heads = ("circuit", "load", LOAD_HEAD, "next")
     caption = f"{load_row(found.leaves[0]).label}; the branch of the most urgent, then the next".capitalize()
     shown = table(caption, heads, body, (1,), "nearest folded")

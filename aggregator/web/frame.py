@@ -81,11 +81,7 @@ CSP = (
     "form-action 'self'; base-uri 'self'; frame-ancestors 'none'"
 )
 _STATIC = Path(__file__).with_name("static")
-_TYPES = {
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
+_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 SHEETS, SCRIPTS = (
     ("tokens.css", "frame.css", "parts.css", "map.css", "chain.css"),
     ("pages.js", "actions.js", "countdown.js", "chart.js"),
@@ -178,9 +174,7 @@ async def _answer(page: Page, request: web.Request) -> web.StreamResponse:
         return _reply(*await request.app[LIVE].body(page, request))
     except RequestError as error:
         if error.status == HTTPStatus.UNAUTHORIZED:
-            return _framed(
-                request, _sign_in(), error.status, {"WWW-Authenticate": "Bearer", **error.headers}
-            )
+            return _framed(request, _sign_in(), error.status, {"WWW-Authenticate": "Bearer", **error.headers})
         fault = printable(error.fault)
         words = f"<p>{text(fault.where)}: {text(fault.what)}.</p><p>{text(fault.cure)}</p>"
         content = PageContent(HTTPStatus(error.status).phrase, words)
@@ -198,18 +192,14 @@ def _sign_in() -> PageContent:
     return PageContent("Sign in", body)
 
 
-def _framed(
-    request: web.Request, content: PageContent, status: int, headers: Mapping[str, str]
-) -> web.Response:
+def _framed(request: web.Request, content: PageContent, status: int, headers: Mapping[str, str]) -> web.Response:
     """Answer with a page that nobody shares."""
     html = "".join(_html(request, content, status)).encode()
     zipped = accepts_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
     return _reply(*(gzipped(html) if zipped else (html, False)), status, headers)
 
 
-def _reply(
-    body: bytes, packed: bool, status: int = 200, headers: Mapping[str, str] | None = None
-) -> web.Response:
+def _reply(body: bytes, packed: bool, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     made = {hdrs.CONTENT_TYPE: HTML, "Content-Security-Policy": CSP, hdrs.VARY: f"{hdrs.ACCEPT}, {hdrs.ACCEPT_ENCODING}", **(headers or {})}  # fmt: skip
     if packed:
         made[hdrs.CONTENT_ENCODING] = "gzip"
@@ -236,17 +226,17 @@ def _html(request: web.Request, content: PageContent, status: int = 200) -> tupl
     route = request.match_info.route.resource
     way = request.rel_url.raw_path if route is None else route.canonical
     depth = max(0, way.count("/") - 1)
-    here = f"{request.rel_url.raw_path.lstrip('/')}{'?' if request.query_string else ''}{request.rel_url.raw_query_string}"
+    here = (
+        f"{request.rel_url.raw_path.lstrip('/')}{'?' if request.query_string else ''}{request.rel_url.raw_query_string}"
+    )
     root, first = "../" * depth or "./", request.path.split("/")[1]
     files = static_files()
-    sheets = "".join(f'<link rel="stylesheet" href="static/{name}?{files[name][2]}">' for name in SHEETS)  # fmt: skip
-    scripts = "".join(f'<script type="module" src="static/{name}?{files[name][2]}"></script>' for name in SCRIPTS)  # fmt: skip
+    sheets = "".join(f'<link rel="stylesheet" href="static/{name}?{files[name][2]}">' for name in SHEETS)
+    scripts = "".join(f'<script type="module" src="static/{name}?{files[name][2]}"></script>' for name in SCRIPTS)
     scripts = f'<script src="static/{THEME}?{files[THEME][2]}"></script>{scripts}'
     icon = f'<link rel="icon" href="static/{ICON}?{files[ICON][2]}">'
     numbers = (
-        {}
-        if status == HTTPStatus.UNAUTHORIZED
-        else {"alerts": _open(request.app[VIEW].pipeline.manager.incidents())}
+        {} if status == HTTPStatus.UNAUTHORIZED else {"alerts": _open(request.app[VIEW].pipeline.manager.incidents())}
     )
     menu = "".join(
         f'<li><a href="{path(way) or "./"}"{" aria-current=page" if way == first else ""}>{words}{numbers.get(way, "")}</a></li>'

@@ -62,9 +62,7 @@ def holders_section(view: AggregatorView, node: str, gpus: Sequence[Gpu], *, pri
     known = view.fleet.nodes.get(node)
     remarks = []
     if known is None or status_of(known, view.now()) is not NodeStatus.ONLINE:
-        remarks.append(
-            f"The node is silent: this is what it said {moment(message.at, view.wall())}."
-        )
+        remarks.append(f"The node is silent: this is what it said {moment(message.at, view.wall())}.")
     remarks += map(text, lacking_lines(message))
     rows = [_row(line) for gpu in gpus for line in use_lines(message, gpu, view.wall())]
     shown_remarks = "".join(f"<p class=problems>{remark}</p>" for remark in remarks)
@@ -78,9 +76,11 @@ def holders_text(message: NodeJobs | None, uuid: str) -> str:
         return UNKNOWN
     jobs = {job.key: job for job in message.jobs}
     found = [
-        f"{text(job.user)} {job_link(job.name or key.id, key)}" if job.name or key.scheduler != "user" else text(job.user)
+        f"{text(job.user)} {job_link(job.name or key.id, key)}"
+        if job.name or key.scheduler != "user"
+        else text(job.user)
         for key, job in ((one.job, jobs.get(one.job, Job(key=one.job))) for one in holders_of(message, uuid))
-    ]  # fmt: skip
+    ]
     without = '<span class="dim">free</span>' if lists_processes(message) else UNKNOWN
     return ", ".join(found) or without
 
@@ -131,12 +131,14 @@ def circuit_jobs(view: AggregatorView, nodes: Sequence[str], *, private: bool) -
             ", ".join(link(name, "nodes", name) for name in sorted(set(its.values()))[:8]),
             "shared with others" if any(len(holders[uuid]) > 1 for uuid in its) else "",
         )
-        for key, its in sorted(gpus.items(), key=lambda pair: (-totals[pair[0]], pair[0]))[
-            :MOST_JOBS
-        ]
+        for key, its in sorted(gpus.items(), key=lambda pair: (-totals[pair[0]], pair[0]))[:MOST_JOBS]
     ]
     silent = len(set(nodes) - {name for name, message in listed.items() if _speaks(message)})
-    more = f"<p>{counted(silent, 'node')} of it {'does' if silent == 1 else 'do'} not say who uses their GPUs.</p>" if silent else ""  # fmt: skip
+    more = (
+        f"<p>{counted(silent, 'node')} of it {'does' if silent == 1 else 'do'} not say who uses their GPUs.</p>"
+        if silent
+        else ""
+    )
     heads = ("job", "user", "GPUs", "at the GPUs", "nodes", unseen("shared"))
     caption = f"{counted(len(gpus), 'job')} on the nodes that it feeds, the most power first"
     return section("Jobs", table(caption, heads, shown, (2, 3)) + more, "jobs")
@@ -158,31 +160,20 @@ def users_section(view: AggregatorView, *, private: bool, rows: int = MOST_USERS
             held.setdefault(users.get(one.job) or "", set()).add(one.gpu)
     taken = set().union(*held.values())
     power = power_now(view.fleet, view.now(), taken)
-    total = sum(
-        len(node.inventory.gpus) for name, node in view.fleet.nodes.items() if name in listed
-    )
+    total = sum(len(node.inventory.gpus) for name, node in view.fleet.nodes.items() if name in listed)
     ranked = sorted(held.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     low = rows < LEAST_ROWS
     most = MOST_LOW if low else min(MOST_USERS, rows - (len(ranked) > rows))
     listed_users = [_user_row(name, gpus, power, total) for name, gpus in ranked[:most]]
     rest = [gpus for _, gpus in ranked[most:]]
     if rest:
-        listed_users.append(
-            _user_row("", set().union(*rest), power, total, f"{counted(len(rest), 'other')}")
-        )
+        listed_users.append(_user_row("", set().union(*rest), power, total, f"{counted(len(rest), 'other')}"))
     more = f"{link('all jobs', 'jobs')}"
     caption = f"{len(taken):,} of {counted(total, 'GPU')} are held"
     if low:
         its = "; ".join(f"{user} {gpus} ({power})" for user, gpus, _, power in listed_users)
-        return section(
-            "Who uses what", f'<p class="beside">{caption}: {its}.</p>', "users", more=more
-        )
-    shown = table(
-        caption,
-        ("user", "GPUs", unseen("share of all GPUs"), "at the GPUs"),
-        listed_users,
-        (1, 3),
-    )
+        return section("Who uses what", f'<p class="beside">{caption}: {its}.</p>', "users", more=more)
+    shown = table(caption, ("user", "GPUs", unseen("share of all GPUs"), "at the GPUs"), listed_users, (1, 3))
     return section("Who uses what", shown, "users", more=more)
 
 

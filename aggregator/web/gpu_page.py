@@ -38,9 +38,7 @@ class GpuParts(NamedTuple):
     """Reasons that held its clocks."""
 
 
-def gpu_body(
-    page: GpuPageReply, title: Headline, peers: Sequence[GpuReply], parts: GpuParts
-) -> str:
+def gpu_body(page: GpuPageReply, title: Headline, peers: Sequence[GpuReply], parts: GpuParts) -> str:
     """Return the page's content. `peers`: the other GPUs of its node."""
     home = page.node.node
     left = (
@@ -55,7 +53,7 @@ def gpu_body(
         + section("Health", facts((row.label, fact(row)) for row in health_rows(page) if row.value), "health")
         + section("About it", _about(page), "about")
         + section("Events", _events(page.events, page.at), "events")
-    )  # fmt: skip
+    )
     return (
         f'<p class="about">{text(page.gpu.name)} of {link(home, "nodes", home)}</p>{headline_part(title)}'
         f"{tiles(*map(figure_tile, gpu_figures(page.readings.get, peers)))}"
@@ -78,10 +76,7 @@ def _instances(instances: Sequence[InstanceReply]) -> str:
         return ""
     heads = ("instance", *map(metric_text, _SHOWN_OF_INSTANCE))
     rows = [
-        (
-            text(each.instance.name),
-            *(reading_cell(each.readings, each.gaps, name) for name in _SHOWN_OF_INSTANCE),
-        )
+        (text(each.instance.name), *(reading_cell(each.readings, each.gaps, name) for name in _SHOWN_OF_INSTANCE))
         for each in instances
     ]
     body = table(counted(len(rows), "instance"), heads, rows, range(1, len(heads)))
@@ -90,7 +85,5 @@ def _instances(instances: Sequence[InstanceReply]) -> str:
 
 def _events(events: Sequence[Event], now: int) -> str:
     found = [(one.at, event_row(one)) for one in events]
-    rows = [
-        (moment(at, now), toned(text(row.label), row.tone), text(row.value)) for at, row in found
-    ]
+    rows = [(moment(at, now), toned(text(row.label), row.tone), text(row.value)) for at, row in found]
     return table(counted(len(rows), "event"), ("when", "kind", "what"), rows)

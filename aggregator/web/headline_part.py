@@ -22,7 +22,7 @@ def headline_part(found: Headline) -> str:
     if found.incident:
         title = f'<a href="{path("incidents", found.incident)}">{title}</a>'
     # A line of its own: behind a reason that changes it would be elsewhere every time.
-    act = f'<p class="why"><strong>What helps: {text(found.act.rstrip("."))}.</strong></p>' if found.act else ""  # fmt: skip
+    act = f'<p class="why"><strong>What helps: {text(found.act.rstrip("."))}.</strong></p>' if found.act else ""
     end = "." if found.why and act and not found.why.endswith(".") else ""
     why = f'<p class="why">{text(found.why)}{end}</p>' if found.why else ""
     left = ""
@@ -36,9 +36,8 @@ def headline_part(found: Headline) -> str:
 
 
 def tile(
-    label: str, value: str, *, sub: str = "", aside: str = "", part: str = "", drawn: str = "",
-    tone: Tone = Tone.PLAIN,
-) -> str:  # fmt: skip
+    label: str, value: str, *, sub: str = "", aside: str = "", part: str = "", drawn: str = "", tone: Tone = Tone.PLAIN
+) -> str:
     """Return a tile: a figure, and a line of its source. All but `value` is HTML; `drawn` stands beside the figure,
     `part` below it over the whole width."""
     number, _, unit = value.partition(" ")
@@ -62,4 +61,11 @@ def figure_tile(figure: DeviceFigure, *, drawn: str = "") -> str:
     mark = "ticket" if row.tone is Tone.WARN else ""
     known = row.tone is not Tone.STALE
     part = part_bar(figure.part, mark) if figure.part is not None or not known else ""
-    return tile(text(row.label[:1].upper() + row.label[1:]), row.value, sub=text(row.note), part=part, tone=row.tone, drawn=drawn)  # fmt: skip
+    return tile(
+        text(row.label[:1].upper() + row.label[1:]),
+        row.value,
+        sub=text(row.note),
+        part=part,
+        tone=row.tone,
+        drawn=drawn,
+    )

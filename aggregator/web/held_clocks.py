@@ -41,11 +41,7 @@ def nothing_held(known: float, *, slight: bool) -> str:
     than is listed."""
     time = "this time" if known > 0.99 else f"the {percent(known)} of this time that is known"
     least = percent(_LEAST_HELD, 1)
-    return (
-        f"Nothing held them for more than {least} of {time}."
-        if slight
-        else f"Nothing held them in {time}."
-    )
+    return f"Nothing held them for more than {least} of {time}." if slight else f"Nothing held them in {time}."
 
 
 def _line(row: FactRow, strip: str) -> str:

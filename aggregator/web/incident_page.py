@@ -13,14 +13,7 @@ from api.alerts import Alert, Incident, TimelineReply
 from api.evidence import Evidence, EvidenceReply, PastFault
 from api.ports import port_of
 from api.power import CircuitState
-from present.alert.evidence import (
-    NEARBY,
-    NO_JOB,
-    card_place,
-    history_rows,
-    job_text,
-    nearby_what,
-)
+from present.alert.evidence import NEARBY, NO_JOB, card_place, history_rows, job_text, nearby_what
 from present.alert.incident import (
     acknowledged,
     all_firing,
@@ -73,14 +66,12 @@ def incident_body(
 def _head(incident: Incident, now: int) -> str:
     if incident.ended is not None:
         length = duration(max(0, incident.ended - incident.onset) / 1e9)
-        state = (
-            f'<span class="badge over">over</span> {moment(incident.ended, now)}, after {length}'
-        )
+        state = f'<span class="badge over">over</span> {moment(incident.ended, now)}, after {length}'
     else:
         words = acknowledged(incident.acknowledged, timestamp)
         mark, name = ("open", words) if incident.acknowledged is None else ("ack", "acknowledged")
         state = f'<span class="badge {mark}">{name}</span> {text(words.removeprefix(name))}'
-    marked = "" if incident.false is None else f' <span class="badge">{text(marked_false(incident.false))}</span>'  # fmt: skip
+    marked = "" if incident.false is None else f' <span class="badge">{text(marked_false(incident.false))}</span>'
     return f"<p>{badge(incident.severity, incident.severity)} {state}{marked}</p>"
 
 
@@ -134,9 +125,7 @@ def _jobs(names: str, jobs: JobLinks) -> str:
     return ", ".join(jobs.get(name) or text(name) for name in names.split(",") if name)
 
 
-def _facts(
-    incident: Incident, lead: Alert | None, now: int, jobs: JobLinks
-) -> Iterator[tuple[str, str]]:
+def _facts(incident: Incident, lead: Alert | None, now: int, jobs: JobLinks) -> Iterator[tuple[str, str]]:
     yield "began", moment(incident.onset, now)
     yield "alerts", text(all_firing(incident.firing, incident.total))
     if lead is not None:
@@ -162,11 +151,7 @@ def _meaning(lead: Alert | None) -> str:
 
 def _steps(cards: Sequence[Evidence], lead: Alert | None) -> str:
     remedy = cards[0].remedy if cards else None
-    runbook = (
-        ""
-        if lead is None
-        else f"<p>The whole runbook: {link(lead.rule, 'runbook', lead.rule)}.</p>"
-    )
+    runbook = "" if lead is None else f"<p>The whole runbook: {link(lead.rule, 'runbook', lead.rule)}.</p>"
     if remedy is None or not remedy.steps:
         return runbook
     steps = "".join(f"<li>{prose(step)}</li>" for step in remedy.steps)
@@ -213,16 +198,11 @@ def _card(number: int, card: Evidence, now: int, jobs: JobLinks) -> str:
 def _hit(card: Evidence, jobs: JobLinks) -> str:
     """Return the jobs that the evidence has, and whose they are."""
     if card.jobs_total is None:
-        named = (
-            f"<p>Job {_jobs(card.job, jobs)}{f' of {text(card.user)}' if card.user else ''}.</p>"
-        )
+        named = f"<p>Job {_jobs(card.job, jobs)}{f' of {text(card.user)}' if card.user else ''}.</p>"
         return named if card.job else ""
     links = _jobs(",".join(one.job for one in card.jobs), jobs)
     more = card.jobs_total - len(card.jobs)
-    held = [
-        *(text(job_text(one)) for one in card.jobs),
-        *([f"and {more:,} more"] if more > 0 else []),
-    ]
+    held = [*(text(job_text(one)) for one in card.jobs), *([f"and {more:,} more"] if more > 0 else [])]
     shown = "; ".join(held) or NO_JOB
     return f"<p>Jobs at the moment: {shown}{f' ({links})' if links else ''}.</p>"
 
@@ -240,19 +220,15 @@ def readings(card: Evidence) -> str:
     for name in shown_columns(found):
         values = found.columns[name]
         present = [value for value in values if value is not None]
-        last = plain(found.gaps.get(name, "")) if values[-1] is None else reading_text(name, values[-1])  # fmt: skip
+        last = plain(found.gaps.get(name, "")) if values[-1] is None else reading_text(name, values[-1])
         if len(present) >= 2 and min(present) < max(present):
             low, high = reading_text(name, min(present)), reading_text(name, max(present))
             words = f"{metric_text(name)}: {low} to {high}, last {last or 'none'}"
-            charts.append(
-                f"<figure>{spark(at, values, card.moment)}<figcaption>{text(words)}</figcaption></figure>"
-            )
+            charts.append(f"<figure>{spark(at, values, card.moment)}<figcaption>{text(words)}</figcaption></figure>")
         else:
             rows.append((text(metric_text(name)), text(last or "none")))
     table_ = table("Readings that did not change", ("metric", "last"), rows, (1,))
-    first, last_at, began = (
-        clock_time(when, card.collected) for when in (at[0], at[-1], card.moment)
-    )
+    first, last_at, began = (clock_time(when, card.collected) for when in (at[0], at[-1], card.moment))
     axis = f"<p class=dim>{first} to {last_at}; the line is {began}, when it began</p>"
     return f'<div class="sparks">{"".join(charts)}</div>{axis if charts else ""}{table_}'
 
@@ -288,9 +264,7 @@ def _past(card: Evidence) -> str:
     parts = []
     for row, known in history_rows(card):
         head = text(f"{row.label.capitalize()}: {row.value}")
-        parts.append(
-            _part(head, f"<ul>{''.join(map(_fault, known))}</ul>" if known else "<p>none</p>")
-        )
+        parts.append(_part(head, f"<ul>{''.join(map(_fault, known))}</ul>" if known else "<p>none</p>"))
     return "".join(parts)
 
 
@@ -317,7 +291,7 @@ def _alerts(incident: Incident, now: int) -> str:
             text(value_row(alert).value),
         )
         for alert in incident.alerts[:MOST_ALERTS]
-    ]  # fmt: skip
+    ]
     heads = ("where", "what", "state", "since", "value")
     return table(counted(incident.total, "alert"), heads, rows, (4,))
 
@@ -325,8 +299,5 @@ def _alerts(incident: Incident, now: int) -> str:
 def _commands(cards: Sequence[Evidence]) -> str:
     if not cards:
         return ""
-    rows = "".join(
-        f"<dt>{text(one.name)}</dt><dd><code>{text(one.command)}</code></dd>"
-        for one in cards[0].commands
-    )
+    rows = "".join(f"<dt>{text(one.name)}</dt><dd><code>{text(one.command)}</code></dd>" for one in cards[0].commands)
     return f'<dl class="facts">{rows}</dl>' if rows else ""

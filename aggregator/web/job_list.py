@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from aggregator.jobs.stored import key_of
 from aggregator.web.bars import part_bar
 from aggregator.web.headline_part import figure_tile, headline_part, tiles
-from aggregator.web.job_words import (
-    job_link,
-    known,
-    lacking,
-    lasted,
-    nodes_text,
-    phase_badge,
-)
+from aggregator.web.job_words import job_link, known, lacking, lasted, nodes_text, phase_badge
 from aggregator.web.markup import WIDE, clock_time, fact, keyed_row, page_links, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
 from present.fleet.job_headline import jobs_figures, jobs_headline
@@ -81,12 +74,7 @@ _NUMBERS = {"gpus", "energy", "cost"}
 
 
 def jobs_body(
-    reply: JobsReply,
-    asked: Mapping[str, str],
-    page: int,
-    *,
-    private: bool,
-    parts: Parts | None = None,
+    reply: JobsReply, asked: Mapping[str, str], page: int, *, private: bool, parts: Parts | None = None
 ) -> str:
     """Return the page's content. `asked`: valid parameters; `page` counts from 1; `private`: whether the
     caller sees what says something of persons; `parts`: leaves out rows that can't be made."""
@@ -114,11 +102,7 @@ def jobs_body(
         if each.state != "reading" or each.message
     )
     more += (f"<ul class=problems>{unread}</ul>" if unread else "") + lacking(reply.missing)
-    first = (
-        f"{headline_part(jobs_headline(reply))}{tiles(*map(figure_tile, jobs_figures(reply)))}"
-        if lines
-        else ""
-    )
+    first = f"{headline_part(jobs_headline(reply))}{tiles(*map(figure_tile, jobs_figures(reply)))}" if lines else ""
     return f"{first}{_filter(asked, keep, private=private)}{more}{table}{page_links('jobs', page, pages, keep)}"
 
 
@@ -132,9 +116,7 @@ def _filter(asked: Mapping[str, str], keep: Mapping[str, str | None], *, private
     since = asked.get("from", "")
     spans = _choices(FROM if since in FROM else {**FROM, since: since}, since)
     hidden = "".join(
-        f'<input type="hidden" name="{name}" value="{text(value)}">'
-        for name in ("sort", "to")
-        if (value := keep[name])
+        f'<input type="hidden" name="{name}" value="{text(value)}">' for name in ("sort", "to") if (value := keep[name])
     )
     return (
         f'<form class="filter" role="search" aria-label="Filter" method="get">{hidden}{fields}<label>state <select name="state">{states}</select>'
@@ -158,9 +140,16 @@ def _counted(lines: Sequence[JobLine], page: int, pages: int) -> str:
 
 
 def _table(
-    lines: Sequence[JobLine], keep: Mapping[str, str | None], sort: str, caption: str,
-    again: set[str], at: int, parts: Parts | None, *, private: bool,
-) -> str:  # fmt: skip
+    lines: Sequence[JobLine],
+    keep: Mapping[str, str | None],
+    sort: str,
+    caption: str,
+    again: set[str],
+    at: int,
+    parts: Parts | None,
+    *,
+    private: bool,
+) -> str:
     if not lines:
         return "<p>No job that was asked for had a GPU in that time.</p>"
     heads = "".join(_head(name, words, keep, sort) for name, (words, _) in COLUMNS.items())
@@ -207,7 +196,7 @@ def _row(one: JobLine, at: int, *, run: bool, private: bool) -> str:
         "cost": toned(text(cost.value), cost.tone),
         "hints": "<br>".join(map(text, one.job.hints)) or ABSENT,
     }  # fmt: skip
-    made = "".join(f"<td{' class=num' if column in _NUMBERS else ''}>{cell}</td>" for column, cell in cells.items())  # fmt: skip
+    made = "".join(f"<td{' class=num' if column in _NUMBERS else ''}>{cell}</td>" for column, cell in cells.items())
     return keyed_row(made)
 
 

@@ -7,28 +7,14 @@ from typing import NamedTuple
 
 from aggregator.web.headline_part import figure_tile, headline_part, tiles
 from aggregator.web.icons import badge
-from aggregator.web.job_words import (
-    UNKNOWN,
-    known,
-    lacking,
-    nodes_text,
-    phase_badge,
-    times_text,
-)
+from aggregator.web.job_words import UNKNOWN, known, lacking, nodes_text, phase_badge, times_text
 from aggregator.web.markup import fact, facts, link, moment, path, section, table, text, unseen
 from aggregator.web.use_strip import STRIP_LEGEND
 from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
 from present.device.gpu import event_row
 from present.fleet.headline import Headline
 from present.fleet.job_headline import job_figures
-from present.job import (
-    asked_row,
-    energy_row,
-    figure_rows,
-    gpu_use_row,
-    purpose_words,
-    renamed_rows,
-)
+from present.job import asked_row, energy_row, figure_rows, gpu_use_row, purpose_words, renamed_rows
 from present.units import gibibytes, watts
 from telemetry.devices import Event
 from telemetry.text import counted, duration
@@ -53,7 +39,7 @@ class JobParts(NamedTuple):
 
 def job_body(
     reply: JobReply, title: Headline, parts: JobParts, name: GpuName, power: Mapping[str, float | None]
-) -> str:  # fmt: skip
+) -> str:
     """Return the page's content. `power`: W now by UUID of the GPUs that it holds."""
     job, summary = reply.job, reply.job.summary
     listed = "".join(f"<li>{text(hint)}</li>" for hint in reply.job.hints)
@@ -152,11 +138,7 @@ _HEADS = (
 
 
 def _gpu(
-    one: GpuUse,
-    name: GpuName,
-    power: Mapping[str, float | None],
-    energy_read: float | None,
-    parts: JobParts,
+    one: GpuUse, name: GpuName, power: Mapping[str, float | None], energy_read: float | None, parts: JobParts
 ) -> tuple[str, ...]:
     """Return a row. `energy_read`: coverage of the energy of all, which marks each: that of one GPU is not
     kept."""
@@ -208,9 +190,7 @@ def _caption(count: int, word: str) -> str:
     return words if count <= MOST_GPUS else f"{words}, of which {MOST_GPUS:,} are listed"
 
 
-def faults_body(
-    summary: JobSummary | None, events: Sequence[Event], name: GpuName, incidents: str
-) -> str:
+def faults_body(summary: JobSummary | None, events: Sequence[Event], name: GpuName, incidents: str) -> str:
     """Return the faults of a job's GPUs: as they were counted, those that are stored, and the incidents.
     `incidents` is HTML."""
     found = {} if summary is None else summary.faults

@@ -96,37 +96,27 @@ def _names(fleet: Fleet, gpus: set[str]) -> Mapping[str, str]:
 def _held_now(fleet: Fleet, now: float, gpus: set[str]) -> Mapping[str, JobGpu]:
     """Return those of some GPUs that the fleet has, with their use and what slows them now, by UUID. A job may hold all
     of a fleet: its columns are read at once."""
-    entries = {
-        uuid: fleet.gpus[fleet.by_uuid[uuid]] for uuid in sorted(gpus & fleet.by_uuid.keys())
-    }
+    entries = {uuid: fleet.gpus[fleet.by_uuid[uuid]] for uuid in sorted(gpus & fleet.by_uuid.keys())}
     known = {uuid: entry for uuid, entry in entries.items() if entry is not None}
     rows = [fleet.by_uuid[uuid] for uuid in known]
     names = (USE, *CLOCK_LIMITS)
     values = np.stack([fleet.column(name, now)[rows] for name in names], axis=1)
     return {
-        uuid: JobGpu(
-            node,
-            gpu.index,
-            {name: one for name, one in zip(names, each, strict=True) if not math.isnan(one)},
-        )
+        uuid: JobGpu(node, gpu.index, {name: one for name, one in zip(names, each, strict=True) if not math.isnan(one)})
         for (uuid, (node, gpu)), each in zip(known.items(), values.tolist(), strict=True)
     }
 
 
 def _wrong(reply: JobReply, gpus: Mapping[str, JobGpu]) -> Mapping[str, tuple[str, str]]:
     """Return what is wrong with the GPUs that a job holds: the worst alert of each, else why it is slowed down."""
-    found = {
-        uuid: ("ticket", words) for uuid, one in gpus.items() if (words := slowed(one.readings.get))
-    }
+    found = {uuid: ("ticket", words) for uuid, one in gpus.items() if (words := slowed(one.readings.get))}
     for alert in reversed(reply.alerts):  # the worst last
         if alert.gpu and alert.severity is not Severity.INFO:
             found[alert.gpu] = alert.severity.value, plain(alert.rule)
     return found
 
 
-async def _past(
-    request: web.Request, reply: JobReply, asked: Mapping[str, str]
-) -> tuple[str, Mapping[str, str]]:
+async def _past(request: web.Request, reply: JobReply, asked: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     """Return the charts of a job's power and use, from its begin to its end or as `from` and `to` say; and the use of
     each GPU as a strip."""
     view, row, held = request.app[VIEW], reply.job, _spans(reply.allocations, reply.at)
@@ -139,23 +129,10 @@ async def _past(
     now = chart_now(reply.at)
     end = max(now if row.end is None else row.end, row.begin + _LEAST_NS)
     start, end = between(
-        asked.get("from", rfc3339(row.begin)),
-        asked.get("to", rfc3339(end)),
-        max(now, end),
-        USUAL_FROM,
+        asked.get("from", rfc3339(row.begin)), asked.get("to", rfc3339(end)), max(now, end), USUAL_FROM
     )
-    key = (
-        "job",
-        row.scheduler,
-        row.cluster,
-        row.id,
-        str(row.restart),
-        start,
-        end,
-    )
-    past = await request.app[SHARED_PAST].read(
-        key, lambda: power_and_use(stored_past(view), held, start, end)
-    )
+    key = ("job", row.scheduler, row.cluster, row.id, str(row.restart), start, end)
+    past = await request.app[SHARED_PAST].read(key, lambda: power_and_use(stored_past(view), held, start, end))
     run = {name: asked.get(name) for name in RUN}
     whole = ' aria-current="page"' if not asked.keys() & {"from", "to"} else ""
     tabs = (
@@ -166,16 +143,12 @@ async def _past(
         past.use, start, end, (), "use of its GPUs", caption=""
     )
     strips = {
-        uuid: use_strip(past.use_of[uuid], spans, start, end)
-        for uuid, spans in held.items()
-        if uuid in past.use_of
+        uuid: use_strip(past.use_of[uuid], spans, start, end) for uuid, spans in held.items() if uuid in past.use_of
     }
     return tabs + (f'<div class="multiples">{charts}</div>' if charts else NOTHING_STORED), strips
 
 
-def _spans(
-    allocations: Sequence[AllocationRow], now: int
-) -> Mapping[str, Sequence[tuple[int, int]]]:
+def _spans(allocations: Sequence[AllocationRow], now: int) -> Mapping[str, Sequence[tuple[int, int]]]:
     """Return when a job held each GPU."""
     found: dict[str, list[tuple[int, int]]] = {}
     for one in allocations:
@@ -202,9 +175,7 @@ COLLECTORS_OWN = frozenset({
 """Kinds of events of a node that are no fault of what a job runs on."""
 
 
-async def _events(
-    stored: StoredPast, allocations: Sequence[AllocationRow], row: JobRow, end: int
-) -> list[Event]:
+async def _events(stored: StoredPast, allocations: Sequence[AllocationRow], row: JobRow, end: int) -> list[Event]:
     """Return the events of a job's GPUs while it ran, and those of its nodes as a whole, but for what their
     collectors say of themselves."""
     wanted = row.nodes if len(row.nodes) <= MOST_ASKED else [None]
@@ -214,17 +185,11 @@ async def _events(
         for node in wanted
         for one in await events_of(stored, row.begin, end, node, None, MOST_EVENTS)
         if one.event.node in nodes
-        and (
-            one.event.gpu in gpus
-            or (one.event.gpu is None and one.event.kind not in COLLECTORS_OWN)
-        )
+        and (one.event.gpu in gpus or (one.event.gpu is None and one.event.kind not in COLLECTORS_OWN))
     ]
     return sorted(found, key=lambda one: one.at)[-MOST_SHOWN:]
 
 
 def _concerns(incident: Incident, row: JobRow, gpus: set[str]) -> bool:
     """Return whether an incident is of a job's GPUs, or names the job."""
-    return any(
-        alert.gpu in gpus or row.id in alert.labels.get("job", "").split(",")
-        for alert in incident.alerts
-    )
+    return any(alert.gpu in gpus or row.id in alert.labels.get("job", "").split(",") for alert in incident.alerts)

@@ -18,10 +18,13 @@ MOST_NAMED = 8
 def job_link(words: object, key: JobKey, *, run: bool = False) -> str:
     """Return a link to the page of a job; `run`: to this run of it, and not to the newest."""
     return link(
-        words, "jobs", key.id, scheduler=key.scheduler,
+        words,
+        "jobs",
+        key.id,
+        scheduler=key.scheduler,
         node=key.cluster if key.scheduler in OF_A_NODE else None,
         restart=str(key.restart) if run else None,
-    )  # fmt: skip
+    )
 
 
 def known(words: str, *, private: bool = True) -> str:
@@ -38,9 +41,7 @@ def phase_badge(row: JobRow) -> str:
     word = row.state.lower()
     reported = f' <span class="dim">{text(word)}</span>' if word and word != row.phase else ""
     code = f' <span class="dim">exit code {row.exit_code}</span>' if row.exit_code else ""
-    shown = (
-        text(row.phase) if mark is None else f'<span class="badge{mark}">{text(row.phase)}</span>'
-    )
+    shown = text(row.phase) if mark is None else f'<span class="badge{mark}">{text(row.phase)}</span>'
     return f"{shown}{reported}{code}"
 
 

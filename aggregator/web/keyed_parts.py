@@ -11,9 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-_TAGS = re.compile(
-    r'<(/?)(a|caption|div|figure|header|li|main|p|section|span|svg|tbody|tr|ul)\b(?: data-k="([^"]*)")?'
-)
+_TAGS = re.compile(r'<(/?)(a|caption|div|figure|header|li|main|p|section|span|svg|tbody|tr|ul)\b(?: data-k="([^"]*)")?')
 """Begins and ends of the elements that may be parts."""
 
 

@@ -111,9 +111,7 @@ class LivePages:
         now = await self._read(page, request)
         response = web.StreamResponse()
         response.headers[hdrs.CONTENT_TYPE] = EVENTS
-        response.headers["X-Accel-Buffering"] = (
-            "no"  # nginx would keep events until it has some kilobytes
-        )
+        response.headers["X-Accel-Buffering"] = "no"  # nginx would keep events until it has some kilobytes
         if _zips(request):
             response.headers[hdrs.CONTENT_ENCODING] = "gzip"
         task = asyncio.current_task()
@@ -126,11 +124,7 @@ class LivePages:
             await self._send(response, page, request, before, now)
         except ConnectionError:  # the viewer went away
             pass
-        except (
-            RequestError,
-            StoreError,
-            TimeoutError,
-        ):  # it asks again, and gets that as the answer
+        except (RequestError, StoreError, TimeoutError):  # it asks again, and gets that as the answer
             pass
         except Exception:
             log.exception("a page that is followed failed path=%s", request.path)
@@ -141,7 +135,7 @@ class LivePages:
 
     async def _send(
         self, response: web.StreamResponse, page: Page, request: web.Request, before: LivePage | None, now: LivePage
-    ) -> None:  # fmt: skip
+    ) -> None:
         view, guard, time = request.app[VIEW], request.app[GUARD], asyncio.get_running_loop().time
         while True:
             await response.write(await self._event(before, now, zipped=_zips(request)))

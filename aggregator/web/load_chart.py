@@ -100,7 +100,7 @@ def load_chart(
         f'<svg y="{frame.place(0.0)}" width="100%" height="{frame.height}" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}"'
         f' preserveAspectRatio="none">{paths}</svg>',
         *_ticks(axis, y, series.unit, frame),
-    ]  # fmt: skip
+    ]
     for name, value in limits:
         at = frame.place(y(value))
         parts.append(
@@ -114,7 +114,7 @@ def load_chart(
         f' data-start="{start // 1_000_000}" data-seconds="{(end - start) / 1e9:.3f}" data-step="{series.step / 1e9:g}"'
         f' data-unit="{text(series.unit)}" data-points="{_points(series, start)}">'
         f"{''.join(parts)}</svg>"
-    )  # fmt: skip
+    )
     if caption is None:
         return f'<figure data-k="{text(label)}" class="chart">{drawn}<figcaption>{text(words)} <output></output></figcaption></figure>'
     return f'<figure data-k="{text(label)}" class="chart small"><figcaption><b>{text(label)}</b> <output>{text(caption)}</output></figcaption>{drawn}</figure>'
@@ -122,7 +122,7 @@ def load_chart(
 
 def _paths(
     series: LoadSeries, peers: LoadSeries | None, x: Callable[[int], float], y: Callable[[float], float]
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Yield what is drawn of the readings: those of others first, so that they lie below."""
     if peers is not None:
         for run in runs(peers):
@@ -141,12 +141,9 @@ def _paths(
         yield f'<path class="line" d="{line}"/>'
 
 
-def _line(
-    series: LoadSeries, run: Sequence[int], x: Callable[[int], float], y: Callable[[float], float]
-) -> str:
+def _line(series: LoadSeries, run: Sequence[int], x: Callable[[int], float], y: Callable[[float], float]) -> str:
     return " ".join(
-        f"{'L' if n else 'M'}{x(series.at[i]):.1f} {y(series.values[i] or 0.0):.1f}"
-        for n, i in enumerate(run)
+        f"{'L' if n else 'M'}{x(series.at[i]):.1f} {y(series.values[i] or 0.0):.1f}" for n, i in enumerate(run)
     )
 
 
@@ -228,9 +225,7 @@ def _times(start: int, end: int, *, few: bool) -> Iterator[str]:
     every = next((each for each in _TICKS if length / each <= most), _TICKS[-1]) * 1_000_000_000
     at = -(-start // every) * every
     while at < end:
-        words = (
-            day_of_month(at) if every >= 86_400 * 10**9 else time_of_day(at).removesuffix("Z")[:5]
-        )
+        words = day_of_month(at) if every >= 86_400 * 10**9 else time_of_day(at).removesuffix("Z")[:5]
         part = (at - start) / max(1, end - start)
         anchor = "start" if part < 0.04 else "end" if part > 0.96 else "middle"
         place = percent(part, 2)

@@ -19,9 +19,7 @@ class MadeOnce(Generic[Made]):
         self._made: dict[Hashable, tuple[float, asyncio.Future[Made]]] = {}
         """When each was begun, the oldest first."""
 
-    async def read(
-        self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Made]], *, anew: bool = False
-    ) -> Made:
+    async def read(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Made]], *, anew: bool = False) -> Made:
         """Return what was made under a key lately, or make it; `anew`: make it in any case. Raises what `make` raises."""
         now = asyncio.get_running_loop().time()
         at, made = self._made.get(key, (-math.inf, None))

@@ -12,14 +12,7 @@ from aggregator.http.marks import marks_of
 from aggregator.http.reply import VIEW
 from aggregator.web.chart_time import STEP_NS, chart_now
 from aggregator.web.fleet_cells import fleet_cells, highest_of, rack_of
-from aggregator.web.fleet_map import (
-    DrawnRacks,
-    MapForm,
-    fleet_map,
-    map_of,
-    rack_pictures,
-    scale_of,
-)
+from aggregator.web.fleet_map import DrawnRacks, MapForm, fleet_map, map_of, rack_pictures, scale_of
 from aggregator.web.live_pages import EVERY_SECONDS
 from aggregator.web.past_readings import SHARED_PAST
 

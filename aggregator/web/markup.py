@@ -9,15 +9,7 @@ from itertools import zip_longest
 from urllib.parse import quote, urlencode
 
 from present.row import FactRow, Tone
-from telemetry.text import (
-    ABSENT,
-    duration,
-    estimated_duration,
-    rfc3339,
-    short_duration,
-    time_of_day,
-    timestamp,
-)
+from telemetry.text import ABSENT, duration, estimated_duration, rfc3339, short_duration, time_of_day, timestamp
 from telemetry.text.printable import one_line
 
 _LINK = re.compile(r'<a href="([^"]+)"')
@@ -135,8 +127,7 @@ def table(
     def cells(row: Sequence[str], tag: str) -> str:
         scope = ' scope="col"' if tag == "th" else ""
         return "".join(
-            f"<{tag}{scope}{' class=num' if place in right else ''}>{cell}</{tag}>"
-            for place, cell in enumerate(row)
+            f"<{tag}{scope}{' class=num' if place in right else ''}>{cell}</{tag}>" for place, cell in enumerate(row)
         )
 
     body = "".join(

@@ -31,33 +31,30 @@ class Beside(NamedTuple):
 
 async def past_beside(
     stored: StoredPast, gpu: str, peers: Sequence[GpuReply], metrics: Sequence[str], start: int, end: int
-) -> dict[str, Beside]:  # fmt: skip
+) -> dict[str, Beside]:
     """Return some readings of a GPU over time, each beside the others of its node."""
     found = {}
     for name in metrics:
         own = await readings_of(stored, Table.GPU, gpu, name, start, end)
-        others = [
-            await readings_of(stored, Table.GPU, one.gpu.uuid, name, start, end)
-            for one in peers[:MOST_PEERS]
-        ]
+        others = [await readings_of(stored, Table.GPU, one.gpu.uuid, name, start, end) for one in peers[:MOST_PEERS]]
         found[name] = Beside(own, median_of(others))
     return found
 
 
 def beside_chart(
     name: str, past: Beside, one: GpuReply, peers: Sequence[GpuReply], start: int, end: int, *, small: bool = True
-) -> str:  # fmt: skip
+) -> str:
     """Return the chart of a reading of a GPU."""
     value = limit_of(name, one.readings.get) if name in _LIMITS else None
     limits = [] if value is None else [(_LIMITS[name], value * factor(name))]
     caption = versus(name, one.readings.get, peers) if small else None
     from_zero = BY_NAME[name].unit not in FROM_DATA
-    return load_chart(past.own, start, end, limits, metric_text(name), from_zero=from_zero, peers=past.peers, caption=caption)  # fmt: skip
+    return load_chart(
+        past.own, start, end, limits, metric_text(name), from_zero=from_zero, peers=past.peers, caption=caption
+    )
 
 
-def multiples(
-    past: Mapping[str, Beside], one: GpuReply, peers: Sequence[GpuReply], start: int, end: int
-) -> str:
+def multiples(past: Mapping[str, Beside], one: GpuReply, peers: Sequence[GpuReply], start: int, end: int) -> str:
     """Return small charts of a GPU beside each other."""
     drawn = "".join(beside_chart(name, its, one, peers, start, end) for name, its in past.items())
     return f'<div class="multiples">{drawn}</div>' if drawn else ""

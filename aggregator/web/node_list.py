@@ -66,9 +66,7 @@ def _most(value: float | None) -> tuple[object, ...]:
     return (value is None, 0.0 if value is None else -value)
 
 
-def nodes_body(
-    lines: Iterable[NodeLine], asked: Mapping[str, str], page: int, parts: Parts | None = None
-) -> str:
+def nodes_body(lines: Iterable[NodeLine], asked: Mapping[str, str], page: int, parts: Parts | None = None) -> str:
     """Return the page's content. `asked`: parameters `sort` and `q`, valid; `page` counts from 1; `parts`: leaves
     out rows that can't be made."""
     wanted, sort = asked.get("q", "").casefold(), asked.get("sort", WORST)
@@ -99,10 +97,7 @@ def _counted(found: int, page: int, pages: int) -> str:
     return words if pages == 1 else f"{words}, page {page} of {pages}"
 
 
-def _table(
-    lines: list[NodeLine], keep: Mapping[str, str | None], sort: str, caption: str,
-    parts: Parts | None,
-) -> str:  # fmt: skip
+def _table(lines: list[NodeLine], keep: Mapping[str, str | None], sort: str, caption: str, parts: Parts | None) -> str:
     heads = "".join(_head(name, words, keep, sort) for name, (words, _) in COLUMNS.items())
     names = [one.node.node for one in lines]
     rows = "".join(each(parts, "node", names, lambda place: _row(lines[place])))
@@ -135,8 +130,8 @@ def _row(one: NodeLine) -> str:
         "rack": text(node.rack) or ABSENT,
         "release": release_text(release_row(node.release, one.drift)),
         "age": frame_row(node.age_seconds).value,
-    }  # fmt: skip
-    made = "".join(f"<td{' class=num' if name in _NUMBERS else ''}>{cell}</td>" for name, cell in cells.items())  # fmt: skip
+    }
+    made = "".join(f"<td{' class=num' if name in _NUMBERS else ''}>{cell}</td>" for name, cell in cells.items())
     return keyed_row(made)
 
 

@@ -14,29 +14,10 @@ from aggregator.web.markup import fact, facts, link, path, section, table, text
 from aggregator.web.node_list import release_text, state_badge
 from api.alerts import Alert, AlertState, Severity
 from api.device import GpuReply, NodePageReply
-from present.device.figures import (
-    CLOCK,
-    HEAT,
-    MEMORY,
-    POWER,
-    USE,
-    WORDS,
-    node_figures,
-    share_of_limit,
-    slowed,
-    too_hot,
-)  # fmt: skip
+from present.device.figures import CLOCK, HEAT, MEMORY, POWER, USE, WORDS, node_figures, share_of_limit, slowed, too_hot
 from present.device.gpu import gpu_name, state_row
 from present.device.listed import ListedTable, listed_tables
-from present.device.node import (
-    about_row,
-    driver_row,
-    frame_row,
-    gpus_row,
-    now_rows,
-    release_row,
-    role_row,
-)
+from present.device.node import about_row, driver_row, frame_row, gpus_row, now_rows, release_row, role_row
 from present.device.reading import plain
 from present.fleet.headline import Headline
 from present.row import Tone
@@ -68,7 +49,7 @@ def node_body(page: NodePageReply, title: Headline, parts: NodeParts, held: Held
     """Return the page's content. `held`: who holds a GPU; None where the caller may not see persons."""
     one = page.node
     about = about_row(one, page.host.get("product", ""), (each.gpu.name for each in page.gpus))
-    host = tuple((plain(name), text(value)) for name, value in page.host.items() if name not in {"rack", "job"})  # fmt: skip
+    host = tuple((plain(name), text(value)) for name, value in page.host.items() if name not in {"rack", "job"})
     left = parts.holders + section("Past", parts.past, "past")
     right = (
         section("Alerts", parts.alerts, "alerts")
@@ -99,14 +80,12 @@ def gpu_table(gpus: Sequence[GpuReply], alerts: Iterable[Alert], held: HeldBy | 
     rows, marks = [], []
     for each in gpus:
         wrong = list(_wrong(each, worst.get(each.gpu.uuid)))
-        marks.append(
-            min((mark for mark, _ in wrong if mark != "unknown"), default="")
-        )  # a page first
+        marks.append(min((mark for mark, _ in wrong if mark != "unknown"), default=""))  # a page first
         rows.append(tuple(_cells(each, wrong, held)))
     caption = f"{counted(len(rows), 'GPU')} in their places; a bar ends at its limit"
     shown = [place for place in range(len(_HEADS)) if held is not None or place != 2]
     rows = [tuple(row[place] for place in shown) for row in rows]
-    return table(caption, [_HEADS[place] for place in shown], rows, (len(shown) - 1,), "gpus", marks)  # fmt: skip
+    return table(caption, [_HEADS[place] for place in shown], rows, (len(shown) - 1,), "gpus", marks)
 
 
 def worst_by_gpu(alerts: Iterable[Alert]) -> dict[str, Alert]:
@@ -188,6 +167,4 @@ def _facts(page: NodePageReply) -> Iterator[tuple[str, str]]:
     release_ = release_row(one.release, drift(one.release, release()))
     yield release_.label, release_text(release_)
     read: Mapping[str, float] = page.readings
-    yield from (
-        (row.label, fact(row)) for row in now_rows(read.get, page.power) if row.value != ABSENT
-    )
+    yield from ((row.label, fact(row)) for row in now_rows(read.get, page.power) if row.value != ABSENT)

@@ -31,17 +31,7 @@ from aggregator.web.gpu_holders import LEAST_ROWS, users_section
 from aggregator.web.headline_part import headline_part, tiles
 from aggregator.web.map_part import map_part
 from aggregator.web.markup import link, section, text
-from aggregator.web.overview_room import (
-    APART,
-    INSIDE,
-    PORTS,
-    ROOM,
-    USERS,
-    MapNode,
-    form_of,
-    map_height,
-    table_rows,
-)
+from aggregator.web.overview_room import APART, INSIDE, PORTS, ROOM, USERS, MapNode, form_of, map_height, table_rows
 from aggregator.web.overview_tiles import overview_tiles
 from aggregator.web.past_readings import SHARED_PAST
 from aggregator.web.port_pages import places_line
@@ -127,12 +117,16 @@ async def overview(request: web.Request) -> PageContent:
         "Overview",
         headline_part(replace(verdict, act=gentlest(verdict.act)))  # with all acts it would grow and shrink
         + _trend(request, summary, heard, circuits=bool(circuits))
-        + tiles(*overview_tiles(view, request.app[RECENT], summary, heard, (urgent[0], status.get(urgent[0].id, 0)) if urgent else None))
+        + tiles(
+            *overview_tiles(
+                view, request.app[RECENT], summary, heard, (urgent[0], status.get(urgent[0].id, 0)) if urgent else None
+            )
+        )
         + f'<div class="stack {columns[0]}">{left}</div><div class="stack {columns[1]}">{wrong}{near}{table}</div>'
         + ("" if few else ports + more),
         live=True,
         titled=False,
-    )  # fmt: skip
+    )
 
 
 def _trend(request: web.Request, summary: FleetSummary, heard: Heard, *, circuits: bool) -> str:
@@ -173,17 +167,14 @@ async def _with_facts(
     name = "" if incidents or not circuits else circuits[0].id
     if lead is not None and lead.subject is Subject.CIRCUIT:
         name = lead.name
-    return [
-        await circuit_with_facts(request, one.id) or one if one.id == name else one
-        for one in circuits
-    ]
+    return [await circuit_with_facts(request, one.id) or one if one.id == name else one for one in circuits]
 
 
 async def _ports(view: AggregatorView) -> str:
     """Return the switches, or else the rails, of which a port is at fault."""
     groups = (await asyncio.to_thread(ports_reply, view, 0)).groups
     kind = "switch" if any(one.kind == "switch" for one in groups) else "rail"
-    return section("Ports", places_line(groups, kind, MOST_PLACES), "ports", more=link("all ports", "ports"))  # fmt: skip
+    return section("Ports", places_line(groups, kind, MOST_PLACES), "ports", more=link("all ports", "ports"))
 
 
 def _more(fleet: Fleet, now: float) -> str:

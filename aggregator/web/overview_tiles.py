@@ -35,9 +35,12 @@ _BESIDE = 12
 
 
 def overview_tiles(
-    view: AggregatorView, recent: RecentCluster, summary: FleetSummary, heard: Heard,
+    view: AggregatorView,
+    recent: RecentCluster,
+    summary: FleetSummary,
+    heard: Heard,
     nearest: tuple[CircuitState, int] | None,
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Yield the tiles; what is not known yet has its place too, so that none moves when it is. `nearest`: the most
     urgent circuit, and how bad its worst alert is."""
     trends = recent.trends()
@@ -104,11 +107,7 @@ def _nearest(circuit: CircuitState, status: int, *, computed: bool) -> str:
         "Nearest breaker",
         "?" if its.short == ABSENT else its.short,
         sub=f"{link(circuit.id, 'circuits', circuit.id)}, {load_row(circuit).label}: {text(limits_row(circuit).value)}",
-        aside="not computed yet"
-        if not computed
-        else ""
-        if coming.value == ABSENT
-        else fact(coming),
+        aside="not computed yet" if not computed else "" if coming.value == ABSENT else fact(coming),
         part=load_bar(circuit, STATUS_WORDS[status], tall=True),
         tone=ALERT_TONES[status],
     )
@@ -134,7 +133,5 @@ def _releases(fleet: Fleet) -> str:
     """Return how many nodes run another release than the aggregator's, with a link to them."""
     found = Counter(drift(node.inventory.kilowatch, release()) for node in fleet.nodes.values())
     other = [each for each in DRIFTS if found[each]]
-    words = [
-        f'<a href="{path("nodes", q=each)}">{found[each]:,} {text(each)}</a>' for each in other
-    ]
+    words = [f'<a href="{path("nodes", q=each)}">{found[each]:,} {text(each)}</a>' for each in other]
     return f"; {' and '.join(words)} than this aggregator's {text(release())}" if other else ""

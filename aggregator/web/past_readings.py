@@ -40,21 +40,17 @@ def factor(name: str) -> float:
 
 
 async def readings_of(
-    stored: StoredPast,
-    kind: Table,
-    device: str,
-    name: str,
-    start: int,
-    end: int,
-    bucket: int | None = None,
+    stored: StoredPast, kind: Table, device: str, name: str, start: int, end: int, bucket: int | None = None
 ) -> LoadSeries:
     """Return the past of a metric of a device, in the unit of its chart; `bucket`: seconds of each mean."""
     metric = BY_NAME[name]
     step = None if bucket is None else f"{bucket}s"
     found = await series_of(stored, kind, device, metric, start, end, step)
     scale, unit = _UNITS[metric.unit]
-    mean, high = ([None if value is None or value != value else value * scale for value in column]  # noqa: PLR0124 - NaN
-                  for column in (found.mean, found.high))  # fmt: skip
+    mean, high = (
+        [None if value is None or value != value else value * scale for value in column]  # noqa: PLR0124 - NaN
+        for column in (found.mean, found.high)
+    )
     return LoadSeries(found.at, mean, high, unit, round(max(found.step, 15.0) * 1e9))
 
 
@@ -74,13 +70,9 @@ async def traffic_of(stored: StoredPast, port: str, name: str, start: int, end: 
     return LoadSeries(found.at, rates, [None] * len(rates), "Gb/s", step)
 
 
-async def power_of_gpus(
-    stored: StoredPast, gpus: Sequence[str], start: int, end: int
-) -> LoadSeries:
+async def power_of_gpus(stored: StoredPast, gpus: Sequence[str], start: int, end: int) -> LoadSeries:
     """Return the sum over GPUs of a node; not known where one of them is not."""
-    parts = [
-        await readings_of(stored, Table.GPU, uuid, "gpu_power_watts", start, end) for uuid in gpus
-    ]
+    parts = [await readings_of(stored, Table.GPU, uuid, "gpu_power_watts", start, end) for uuid in gpus]
     return _over_gpus([(part, lambda _: True) for part in parts], sum)
 
 
@@ -95,7 +87,7 @@ def median_of(parts: Sequence[LoadSeries]) -> LoadSeries | None:
         return None
     instants = sorted(by_time)
     values = [median(by_time[at]) for at in instants]
-    return LoadSeries(instants, values, [None] * len(values), parts[0].unit, max(part.step for part in parts))  # fmt: skip
+    return LoadSeries(instants, values, [None] * len(values), parts[0].unit, max(part.step for part in parts))
 
 
 class JobPast(NamedTuple):
@@ -121,10 +113,10 @@ async def power_and_use(
     bucket = max(_LEAST_BUCKET, math.ceil(length / USUAL_POINTS))
 
     async def each(name: str) -> dict[str, LoadSeries]:
-        return {uuid: await readings_of(stored, Table.GPU, uuid, name, start, end, bucket) for uuid in held}  # fmt: skip
+        return {uuid: await readings_of(stored, Table.GPU, uuid, name, start, end, bucket) for uuid in held}
 
     def over(found: Mapping[str, LoadSeries], of: Callable[[list[float]], float]) -> LoadSeries:
-        return _over_gpus([(found[uuid], _within(spans, bucket)) for uuid, spans in held.items()], of)  # fmt: skip
+        return _over_gpus([(found[uuid], _within(spans, bucket)) for uuid, spans in held.items()], of)
 
     power, use = await each("gpu_power_watts"), await each("gpu_utilization_ratio")
     return JobPast(over(power, sum), over(use, fmean), use)

@@ -23,14 +23,7 @@ from aggregator.web.node_list import firing_badges
 from aggregator.web.past_readings import SHARED_PAST, traffic_of
 from api.alerts import Alert, Severity
 from api.device import PortReply
-from api.ports import (
-    SPEED,
-    PortGroup,
-    PortLine,
-    PortsReply,
-    firing_by_port,
-    port_of,
-)
+from api.ports import SPEED, PortGroup, PortLine, PortsReply, firing_by_port, port_of
 from present.device.reading import metric_text, plain
 from present.port import line_of
 from present.units import gigabits
@@ -66,12 +59,7 @@ def ports_body(reply: PortsReply, asked: str, page: int) -> str:
     many = counted(len(found), "port")
     caption = many if pages == 1 else f"{many}, page {page} of {pages}"
     rows = [
-        (
-            link(line.node, "nodes", line.node),
-            *_cells(line),
-            firing_badges(line.pages, line.tickets),
-        )
-        for line in shown
+        (link(line.node, "nodes", line.node), *_cells(line), firing_badges(line.pages, line.tickets)) for line in shown
     ]
     places = [places_table(reply.groups, kind) for kind in ("switch", "rail")]
     return (
@@ -79,12 +67,7 @@ def ports_body(reply: PortsReply, asked: str, page: int) -> str:
         + section("Rails", places[1], "rails")
         + '<form class="filter" role="search" aria-label="Filter" method="get"><label>Filter <input name="q" type="search" '
         f'value="{text(asked)}" placeholder="node, port, role, switch, state"></label> <button>Filter</button></form>'
-        + table(
-            f"{caption}, worst first",
-            ("node", *_HEADS, "alerts"),
-            rows,
-            [place + 1 for place in _NUMBERS],
-        )
+        + table(f"{caption}, worst first", ("node", *_HEADS, "alerts"), rows, [place + 1 for place in _NUMBERS])
         + _pages(page, pages, asked)
     )
 
@@ -112,9 +95,7 @@ def places_table(groups: Iterable[PortGroup], kind: str) -> str:
     ]
     heads = (kind, "nodes", "ports", "up", "down", "not known", "slow", "with alerts")
     caption = f"{len(rows):,} {'switches' if kind == 'switch' and len(rows) != 1 else kind}"
-    return table(
-        caption if kind == "switch" else counted(len(rows), kind), heads, rows, range(1, 8)
-    )
+    return table(caption if kind == "switch" else counted(len(rows), kind), heads, rows, range(1, 8))
 
 
 def places_line(groups: Iterable[PortGroup], kind: str, most: int) -> str:
@@ -135,12 +116,10 @@ def places_line(groups: Iterable[PortGroup], kind: str, most: int) -> str:
         "with alerts": sum(one.firing for one in its),
     }
     faults = ", ".join(f"{many:,} {words}" for words, many in found.items() if many)
-    names = [link(one.name, "ports", q=one.name) if kind == "switch" else text(one.name) for one in wrong[:most]]  # fmt: skip
+    names = [link(one.name, "ports", q=one.name) if kind == "switch" else text(one.name) for one in wrong[:most]]
     more = f" and {len(wrong) - most:,} more" if len(wrong) > most else ""
     what = _places(len(wrong), kind).partition(" ")[2]
-    return (
-        f'<p class="beside">{up:,} of {of} are up; {faults}: {what} {", ".join(names)}{more}.</p>'
-    )
+    return f'<p class="beside">{up:,} of {of} are up; {faults}: {what} {", ".join(names)}{more}.</p>'
 
 
 def _places(many: int, kind: str) -> str:
@@ -212,33 +191,24 @@ async def port(request: web.Request) -> PageContent:
         facts(_facts(home, reply.port, reply, node.inventory.gpus))
         + section("Alerts", alert_table(view.pipeline.manager, alerts, view.wall()), "alerts")
         + section(
-            "Past",
-            time_tabs(("ports", identity), "past", asked, start, end) + (charts or NOTHING_STORED),
-            "past",
+            "Past", time_tabs(("ports", identity), "past", asked, start, end) + (charts or NOTHING_STORED), "past"
         )
         + section("Readings", readings_table(reply.readings, reply.gaps), "readings")
     )
     return PageContent(f"{home} {its.name}", body, live="to" not in asked)
 
 
-def _facts(
-    node: str, port: Port, reply: PortReply, gpus: Sequence[Gpu]
-) -> Iterator[tuple[str, str]]:
+def _facts(node: str, port: Port, reply: PortReply, gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
     line = line_of(reply, gpus)
     yield "node", link(node, "nodes", node)
     yield "state", text(line.state)
     yield "speed", _marked(gigabits(line.speed), well=not line.slow)
     yield "role", text(port.role)
     yield "rail", "" if port.rail is None else str(port.rail)
-    yield (
-        "GPU beside it",
-        "" if port.gpu is None else link(f"GPU {line.gpu}", "gpus", port.gpu),
-    )
+    yield ("GPU beside it", "" if port.gpu is None else link(f"GPU {line.gpu}", "gpus", port.gpu))
     yield (
         "far end",
-        ""
-        if not port.switch
-        else f"{link(port.switch, 'ports', q=port.switch)} {text(port.switch_port or '')}",
+        "" if not port.switch else f"{link(port.switch, 'ports', q=port.switch)} {text(port.switch_port or '')}",
     )
     names = ("link_layer", "model", "firmware", "guid", "pci", "numa_node", "interface", "bond")
     for name in names:

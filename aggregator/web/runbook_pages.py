@@ -28,9 +28,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 def _rules(request: web.Request) -> dict[str, Rule]:
-    return {
-        rule.name: rule for rule in (*monitor_rules(), *request.app[VIEW].pipeline.engine.rules)
-    }
+    return {rule.name: rule for rule in (*monitor_rules(), *request.app[VIEW].pipeline.engine.rules)}
 
 
 async def index(request: web.Request) -> PageContent:

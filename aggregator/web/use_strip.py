@@ -14,9 +14,7 @@ STEPS = 5
 """Steps of the map without its darkest: a job that works would be a block that outshouts what is wrong."""
 STRIP_LEGEND = (
     '<p class="legend">use over its run: 0 <svg width="55" height="11" viewBox="0 0 55 11" aria-hidden="true">'
-    + "".join(
-        f'<rect class="q{step}" x="{11 * step}" width="11" height="11"/>' for step in range(STEPS)
-    )
+    + "".join(f'<rect class="q{step}" x="{11 * step}" width="11" height="11"/>' for step in range(STEPS))
     + "</svg> 100%; hatched is not known</p>"
 )
 _UNKNOWN, _AWAY = "qx", ""
@@ -42,9 +40,7 @@ def use_strip(series: LoadSeries, spans: Sequence[tuple[int, int]], start: int, 
     )
 
 
-def _cells(
-    series: LoadSeries, spans: Sequence[tuple[int, int]], start: int, end: int
-) -> Iterator[str]:
+def _cells(series: LoadSeries, spans: Sequence[tuple[int, int]], start: int, end: int) -> Iterator[str]:
     length = max(1, end - start) / CELLS
     known: dict[int, list[float]] = {}
     for at, value in zip(series.at, series.values, strict=True):

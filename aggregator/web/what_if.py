@@ -36,7 +36,7 @@ def caps_of(fleet: Fleet, now: float, nodes: Iterable[str]) -> list[float]:
     read."""
     limits = fleet.column("gpu_power_limit_watts", now)
     rows = [fleet.nodes[name].rows[Table.GPU] for name in nodes if name in fleet.nodes]
-    highest = float(np.fmax.reduce([np.fmax.reduce(limits[row], initial=np.nan) for row in rows], initial=np.nan))  # fmt: skip
+    highest = float(np.fmax.reduce([np.fmax.reduce(limits[row], initial=np.nan) for row in rows], initial=np.nan))
     if np.isnan(highest):
         return []
     return [cap for share in _SHARES if (cap := float(round(highest * share, -1))) >= _LEAST]
@@ -58,9 +58,7 @@ async def what_if(view: AggregatorView, name: str, nodes: Sequence[str], more: i
     best = next((place for place, (_, plan) in enumerate(plans) if _holds(plan)), -1)
     rows = [_row(cap, plan, chosen=place == best) for place, (cap, plan) in enumerate(plans)]
     heads = ("cap of each GPU", "load", LOAD_HEAD, "then")
-    return table(
-        "by the plan, if the load is as now; nothing is sent to a GPU", heads, rows, (0, 1)
-    )
+    return table("by the plan, if the load is as now; nothing is sent to a GPU", heads, rows, (0, 1))
 
 
 def cap_form(name: str, asked: int | None) -> str:
@@ -74,9 +72,7 @@ def cap_form(name: str, asked: int | None) -> str:
 
 def what_if_link(name: str) -> str:
     """Return the link that asks for the table, where it is not shown at once."""
-    return (
-        f"<p>{link('What would a cap of every GPU do?', 'circuits', name, **{'what-if': '1'})}</p>"
-    )
+    return f"<p>{link('What would a cap of every GPU do?', 'circuits', name, **{'what-if': '1'})}</p>"
 
 
 async def _planned(view: AggregatorView, name: str, cap: float | None) -> CircuitPlan | None:
@@ -94,7 +90,7 @@ def _holds(plan: CircuitPlan) -> bool:
 def _row(cap: float | None, plan: CircuitPlan, *, chosen: bool) -> tuple[str, ...]:
     trip, passed = planned_trip(plan), passed_limit(plan)
     words = text(f"{trip.text}, {passed}" if passed else trip.text)
-    cells = ("none" if cap is None else exact_watts(cap), amperes(max(plan.amps.values(), default=None)))  # fmt: skip
+    cells = ("none" if cap is None else exact_watts(cap), amperes(max(plan.amps.values(), default=None)))
     loud = "" if not chosen else Tone.STRONG
     return (
         *(toned(text(cell), Tone(loud)) for cell in cells),
@@ -106,6 +102,11 @@ def _row(cap: float | None, plan: CircuitPlan, *, chosen: bool) -> tuple[str, ..
 def _as_state(plan: CircuitPlan) -> CircuitState:
     """Return what a bar needs of a circuit."""
     return CircuitState(
-        plan.id, watts=plan.watts, amps=dict(plan.amps), rated_amps=plan.rated_amps, continuous_amps=plan.continuous_amps,
-        load_ratio=plan.load_ratio, sustained_ratio=plan.load_ratio,
-    )  # fmt: skip
+        plan.id,
+        watts=plan.watts,
+        amps=dict(plan.amps),
+        rated_amps=plan.rated_amps,
+        continuous_amps=plan.continuous_amps,
+        load_ratio=plan.load_ratio,
+        sustained_ratio=plan.load_ratio,
+    )

@@ -65,9 +65,7 @@ class AlertmanagerFeed:
             for sender in self._senders:
                 sender.changed.set()
 
-    def works(
-        self, http: HttpSender, dice: random.Random
-    ) -> dict[str, Callable[[], Awaitable[None]]]:
+    def works(self, http: HttpSender, dice: random.Random) -> dict[str, Callable[[], Awaitable[None]]]:
         """Return the work of each Alertmanager's sender, by a name for its task."""
         return {
             f"feed {self.name} {number}": functools.partial(sender.run, http, dice)

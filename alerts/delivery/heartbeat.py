@@ -73,9 +73,7 @@ class Heartbeat:
         stuck = self.stuck()
         if stuck != self._stuck:
             if stuck:
-                log.error(
-                    "heartbeat: no pings are sent, because there is no progress of: %s", stuck
-                )
+                log.error("heartbeat: no pings are sent, because there is no progress of: %s", stuck)
             else:
                 log.info("heartbeat: pings are sent again")
             self._stuck = stuck

@@ -125,9 +125,7 @@ def _first_notified(record: IncidentRecord) -> int | None:
     return next((one.at for one in record.timeline if one.what == "told"), record.began)
 
 
-def _known(
-    channels: Mapping[str, Channel], before: KnownChannels | None, wall_ns: int
-) -> dict[str, KnownChannel]:
+def _known(channels: Mapping[str, Channel], before: KnownChannels | None, wall_ns: int) -> dict[str, KnownChannel]:
     """Return all channels that there were, as they are now. At a first start, and after a version that did not keep
     them, none is new."""
     began = 0 if before is None else wall_ns

@@ -43,16 +43,21 @@ EvidenceOf = Callable[[Notice], Awaitable[EvidenceReply | None]]
 
 
 async def send(
-    name: str, channel: Channel, notice: Notice, links: Links, now: int, sender: HttpSender,
+    name: str,
+    channel: Channel,
+    notice: Notice,
+    links: Links,
+    now: int,
+    sender: HttpSender,
     fault: Callable[[Exception | None], None] = lambda _: None,
     evidence: EvidenceReply | None = None,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """Send a notice to a channel, once; without the parts of its text that can't be made, or with a plain one.
     `fault` is called with the reason for that, or None."""
     faults: list[Exception] = []
 
     def left_out(part: str, error: Exception) -> None:
-        log.error("channel %s: %s lacks in its text: %s", name, notice.incident.key, part, exc_info=error)  # fmt: skip
+        log.error("channel %s: %s lacks in its text: %s", name, notice.incident.key, part, exc_info=error)
         faults.append(error)
 
     try:
@@ -66,12 +71,7 @@ async def send(
 
 
 async def deliver_test(
-    config: AlertsConfig,
-    channel: str,
-    *,
-    cluster: str = "",
-    action: Action = Action.TRIGGER,
-    version: str = "",
+    config: AlertsConfig, channel: str, *, cluster: str = "", action: Action = Action.TRIGGER, version: str = ""
 ) -> Answer:
     """Send a test message to one channel, without routes and outbox; with `Action.RESOLVE` its
     end. Raises `ConfigError` for an unknown channel."""
@@ -162,10 +162,7 @@ class Outbox:
         `supervisor` runs the task of each channel.
         """
         supervisor = supervisor or Supervisor()
-        async with (
-            open_sender(self._config.proxy, self._version) as sender,
-            TaskGroup() as group,
-        ):
+        async with open_sender(self._config.proxy, self._version) as sender, TaskGroup() as group:
             self._sender = sender
             works: dict[str, Callable[[], Awaitable[None]]] = {
                 f"channel {worker.name}": worker.run for worker in self._workers.values()
@@ -231,9 +228,7 @@ class Outbox:
     def _add(self, name: str, channel: Channel) -> None:
         if isinstance(channel, Alertmanager):
             state = self._journal.channel_state(name)
-            self._feeds[name] = AlertmanagerFeed(
-                name, channel, self._links, self._clock, state, self._aside
-            )
+            self._feeds[name] = AlertmanagerFeed(name, channel, self._links, self._clock, state, self._aside)
             return
         config = self._config
         self._workers[name] = ChannelWorker(
@@ -269,9 +264,7 @@ class Outbox:
                 self._aside.fail(f"{name}/texts", error, self._clock.monotonic())
 
         found = await self._evidence_of(name, notice)
-        return await send(
-            name, channel, notice, self._links, self._clock.wall(), self._sender, note, found
-        )
+        return await send(name, channel, notice, self._links, self._clock.wall(), self._sender, note, found)
 
     async def _evidence_of(self, name: str, notice: Notice) -> EvidenceReply | None:
         """Return the evidence of a notice; a fault in it costs the evidence, not the page."""
@@ -285,9 +278,7 @@ class Outbox:
         """Store the state of feeds that must survive a restart."""
         while True:
             for name, feed in self._feeds.items():
-                body = self._aside.run(
-                    f"{name}/state", self._clock.monotonic(), partial(_unsaved, feed), None
-                )
+                body = self._aside.run(f"{name}/state", self._clock.monotonic(), partial(_unsaved, feed), None)
                 if body is not None:
                     await self._call(self._journal.store_channel_state, name, body)
             await self._clock.wait(asyncio.Event(), _STORE_SECONDS)
@@ -298,12 +289,7 @@ def _unsaved(feed: AlertmanagerFeed) -> bytes | None:
 
 
 def _row(
-    name: str,
-    channel: Channel,
-    stats: Sequence[ChannelStats],
-    now: float,
-    waiting: int,
-    oldest: float | None,
+    name: str, channel: Channel, stats: Sequence[ChannelStats], now: float, waiting: int, oldest: float | None
 ) -> ChannelRow:
     delivered = [one.last_delivered for one in stats if one.last_delivered is not None]
     return ChannelRow(

@@ -34,13 +34,9 @@ class Router:
     def __init__(self, config: AlertsConfig) -> None:
         channels = config.notifiers()
         self._shows_updates = {name for name, found in channels.items() if found.shows_updates}
-        self._managers = {
-            name for name, found in channels.items() if isinstance(found, Alertmanager)
-        }
+        self._managers = {name for name, found in channels.items() if isinstance(found, Alertmanager)}
         self._known = frozenset(channels)
-        self._working = hours(
-            config.working_hours, config.timezone, "alerts.working_hours", "alerts.timezone"
-        )
+        self._working = hours(config.working_hours, config.timezone, "alerts.working_hours", "alerts.timezone")
         self.aside = Isolation(PartKind.DELIVERY)
         """`routes` where the last notice went to all channels, because they can't be told."""
         self._escalation = [step.channels for step in config.escalation]
@@ -60,11 +56,7 @@ class Router:
         )  # one page too many is better than none
         with self.aside.attempt("routes"):
             due = self._due(notice, wall_ns, notified)
-        return {
-            name: at
-            for name, at in due.items()
-            if name in self._known and name not in self._managers
-        }
+        return {name: at for name, at in due.items() if name in self._known and name not in self._managers}
 
     def _due(self, notice: Notice, wall_ns: int, notified: Collection[str]) -> dict[str, int]:
         if notice.channels:
@@ -127,11 +119,7 @@ def _parsed(route: RouteConfig, config: AlertsConfig) -> _Route:
         zone = route.timezone or config.timezone
         times = hours(route.times, zone, "alerts.routes.times", "alerts.routes.timezone")
     return _Route(
-        route.severity or _NOTIFIED,
-        parse_all(route.match, "alerts.routes.match"),
-        times,
-        route.channels,
-        route.goes_on,
+        route.severity or _NOTIFIED, parse_all(route.match, "alerts.routes.match"), times, route.channels, route.goes_on
     )
 
 

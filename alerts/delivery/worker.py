@@ -323,8 +323,7 @@ class ChannelWorker:
         """Return the ids of the notices of deliveries."""
         if self._gate is None:
             return []
-        return [one.notice.id for one in self._journal.waiting() if one.id in numbers
-                and one.channel == self.name]  # fmt: skip
+        return [one.notice.id for one in self._journal.waiting() if one.id in numbers and one.channel == self.name]
 
     async def _settle(self, decided: DeliveryPlan, delivery: Delivery, answer: Answer) -> None:
         settle, stats = self._journal.settle, self.stats
@@ -333,9 +332,7 @@ class ChannelWorker:
                 self._limiter.succeeded()
                 if stats.add_delivered(self._clock.wall()):
                     log.info("channel %s accepts messages again", self.name)
-                await self._call(
-                    settle, [delivery.id], DeliveryOutcome.DELIVERED, "", decided.covered
-                )
+                await self._call(settle, [delivery.id], DeliveryOutcome.DELIVERED, "", decided.covered)
             case Later(reason, after):
                 self._limiter.failed(self._clock.monotonic(), after)
                 if stats.add_failure(reason, self._clock.monotonic()):
@@ -346,11 +343,8 @@ class ChannelWorker:
                 await self._call(self._journal.retry, delivery.id, due, reason, others)
             case Refused(reason):
                 if stats.add_refusal(reason):
-                    log.error("channel %s refuses %s: %s", self.name, delivery.notice.incident.key,
-                              reason)  # fmt: skip
-                await self._call(
-                    settle, [delivery.id], DeliveryOutcome.REFUSED, reason, decided.covered
-                )
+                    log.error("channel %s refuses %s: %s", self.name, delivery.notice.incident.key, reason)
+                await self._call(settle, [delivery.id], DeliveryOutcome.REFUSED, reason, decided.covered)
 
     async def _drain(self) -> None:
         tasks = list(self._in_flight.values())
@@ -366,9 +360,7 @@ def _sent_again(delivery: Delivery) -> Delivery:
     """Return a delivery whose title says that it may have come before."""
     incident = delivery.notice.incident
     title = f"{incident.title} (again, after a take-over)"
-    notice = msgspec.structs.replace(
-        delivery.notice, incident=msgspec.structs.replace(incident, title=title)
-    )
+    notice = msgspec.structs.replace(delivery.notice, incident=msgspec.structs.replace(incident, title=title))
     return msgspec.structs.replace(delivery, notice=notice)
 
 

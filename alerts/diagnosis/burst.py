@@ -91,9 +91,7 @@ class BurstCollector:
             _add_pids(known.sites.setdefault("", set()), {int(match[3])})
         return True
 
-    def add(
-        self, record: KernelRecord, line: str, start: int, at: LogTime, node: str | None
-    ) -> None:
+    def add(self, record: KernelRecord, line: str, start: int, at: LogTime, node: str | None) -> None:
         """Add a record; `line` is its text, whose message begins at `start`."""
         burst = self._add(record, line, at, node)
         if burst is None:
@@ -134,9 +132,7 @@ class BurstCollector:
             (
                 burst
                 for burst in reversed(self.bursts[-64:])
-                if burst.sxid == further.sxid
-                and burst.gpu == further.gpu
-                and burst.near(further.first, BURST_SECONDS)
+                if burst.sxid == further.sxid and burst.gpu == further.gpu and burst.near(further.first, BURST_SECONDS)
             ),
             None,
         )
@@ -154,22 +150,34 @@ def _burst(record: KernelRecord, line: str, at: LogTime, node: str | None) -> Bu
             fault, severity = evaluate_xid(record, code)
             site = SITE.search(record.detail)
             return Burst(
-                fault, severity, node, record.pci or record.bdf, at, at, line,
+                fault,
+                severity,
+                node,
+                record.pci or record.bdf,
+                at,
+                at,
+                line,
                 xid=record.xid,
                 code=code,
                 links=set() if record.link is None or record.link < 0 else {record.link},
                 recovery=None if record.action is None else record.action[1],
-                sites={
-                    "" if site is None else site[0]: set() if record.pid is None else {record.pid}
-                },
-            )  # fmt: skip
+                sites={"" if site is None else site[0]: set() if record.pid is None else {record.pid}},
+            )
         case SXid():
             fault, severity = evaluate_switch(record)
             return Burst(
-                fault, severity, node, record.pci or record.bdf, at, at, line,
-                sxid=record.sxid, continuation=record.continuation, unit=record.pci,
+                fault,
+                severity,
+                node,
+                record.pci or record.bdf,
+                at,
+                at,
+                line,
+                sxid=record.sxid,
+                continuation=record.continuation,
+                unit=record.pci,
                 links=set() if record.link is None or record.link < 0 else {record.link},
-            )  # fmt: skip
+            )
         case GpuLost():
             shown = line if "PCI ID" not in record.detail else record.detail  # in three lines
             return Burst("gpu_lost", XidSeverity.PAGE, node, record.pci, at, at, shown)
@@ -178,6 +186,13 @@ def _burst(record: KernelRecord, line: str, at: LogTime, node: str | None) -> Bu
             known = statements().get(record.what)
             of_gpu = known is not None and known.speaker in OF_GPUS
             return Burst(
-                fault, severity, node, record.pci if of_gpu else None, at, at, line,
-                unit=None if of_gpu else record.pci, statement=record.what,
-            )  # fmt: skip
+                fault,
+                severity,
+                node,
+                record.pci if of_gpu else None,
+                at,
+                at,
+                line,
+                unit=None if of_gpu else record.pci,
+                statement=record.what,
+            )

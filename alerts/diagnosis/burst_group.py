@@ -23,9 +23,7 @@ SAME_SECOND = 2.0
 MANY_GPUS = 3
 
 _SWITCH = ("nvswitch_link", "nvswitch_fatal")
-_FABRIC = frozenset({
-    "nvlink_errors", "recovery_action", "recovery_action_p2p", "recovery_drain",
-})  # fmt: skip
+_FABRIC = frozenset({"nvlink_errors", "recovery_action", "recovery_action_p2p", "recovery_drain"})
 _DEAD = frozenset({"gpu_lost", "gsp_dead"})
 _MEMORY_PROOF = frozenset({48, 63, 64, 95, 140, 171, 172})
 """XIDs beside which a contained error (94) is a fault of the memory itself."""
@@ -153,8 +151,7 @@ def _lost(groups: list[BurstGroup]) -> list[BurstGroup]:
     for group in groups:
         if not _DEAD.isdisjoint(group.faults):
             if dead is not None and (
-                (group.gpus <= dead.gpus and dead.near(group.head, LOST_SECONDS))
-                or _at_once(dead, group)
+                (group.gpus <= dead.gpus and dead.near(group.head, LOST_SECONDS)) or _at_once(dead, group)
             ):
                 dead.add(group.bursts)  # also: without its address, behind the line that has it
                 continue
@@ -196,11 +193,7 @@ def _fabric(groups: list[BurstGroup]) -> list[BurstGroup]:
                 open_one.add(group.bursts)
                 continue
             open_one = group
-        elif (
-            open_one is not None
-            and not faults.isdisjoint(_SWITCH)
-            and open_one.near(group.head, TOGETHER_SECONDS)
-        ):
+        elif open_one is not None and not faults.isdisjoint(_SWITCH) and open_one.near(group.head, TOGETHER_SECONDS):
             open_one.add(group.bursts)
             continue
         kept.append(group)

@@ -195,19 +195,14 @@ class Diagnosis:
                 self.lines += 1
                 self.records += 1
                 continue
-            record = (
-                (self._hung.feed(line, moment) or self._assembler.feed(line)) if of_driver else None
-            )
+            record = (self._hung.feed(line, moment) or self._assembler.feed(line)) if of_driver else None
             self.lines += of_driver and ("NVRM" in line or "SXid" in line or record is not None)
             if record is None:
                 self._feed_node(line, moment, node)
                 continue
             self.records += 1
             self._collector.add(record, line, len(head), moment, node)
-            if (
-                isinstance(record, DriverNote)
-                and (task := _BEGINS.match(record.detail)) is not None
-            ):
+            if isinstance(record, DriverNote) and (task := _BEGINS.match(record.detail)) is not None:
                 self._node.withdraw("task_hung", task[1], moment, node)
 
     def _feed_node(self, line: str, moment: LogTime, node: str | None) -> None:
@@ -247,10 +242,7 @@ class Diagnosis:
         files = [file for file, known in enumerate(self._names) if known == name]
         found = {part for file in files for part in self._node.faulty(file)}
         for _, verdict in self._verdicts:
-            if (
-                verdict.burst.first.file in files
-                and verdict.severity.rank <= XidSeverity.TICKET.rank
-            ):
+            if verdict.burst.first.file in files and verdict.severity.rank <= XidSeverity.TICKET.rank:
                 found.add(GPU_DRIVER)
         return found
 
@@ -288,10 +280,7 @@ class Diagnosis:
             causes.setdefault(key, []).append((group, verdict))
         repeated = program_repeats(group for members in causes.values() for group, _ in members)
         return worst_first(
-            [
-                _incident(members, (key[0], key[1]) in repeated, self._names)
-                for key, members in causes.items()
-            ]
+            [_incident(members, (key[0], key[1]) in repeated, self._names) for key, members in causes.items()]
             + self._node.findings(self._names)
         )
 
@@ -315,19 +304,22 @@ class Diagnosis:
         gpu = burst.gpu if burst.sxid is None else None
         return Observation(
             what=(numbered or [burst.statement or burst.fault])[0],
-            fault=fault, severity=severity, node=burst.node, file=file, count=burst.count,
+            fault=fault,
+            severity=severity,
+            node=burst.node,
+            file=file,
+            count=burst.count,
             gpus=[] if gpu is None else [FindingGpu(pci=gpu)],
-            at=burst.first.in_file(file), line=burst.line.strip()[:_MAX_SHOWN],
-        )  # fmt: skip
+            at=burst.first.in_file(file),
+            line=burst.line.strip()[:_MAX_SHOWN],
+        )
 
 
 def _gpu_of(group: BurstGroup) -> str | None:
     return next(iter(group.gpus)) if len(group.gpus) == 1 else None
 
 
-def _failing_memories(
-    verdicts: Iterable[tuple[BurstGroup, FaultVerdict]],
-) -> set[tuple[str | None, str | None]]:
+def _failing_memories(verdicts: Iterable[tuple[BurstGroup, FaultVerdict]]) -> set[tuple[str | None, str | None]]:
     """Return the GPUs (node, address) that had separate memory errors within a day."""
     memories: dict[tuple[str | None, str | None], list[BurstGroup]] = {}
     for group, verdict in verdicts:
@@ -336,9 +328,7 @@ def _failing_memories(
     return {gpu for gpu, groups in memories.items() if separate_memory_errors(groups) >= 2}
 
 
-def _incident(
-    members: list[tuple[BurstGroup, FaultVerdict]], repeated: bool, names: list[str]
-) -> Finding:
+def _incident(members: list[tuple[BurstGroup, FaultVerdict]], repeated: bool, names: list[str]) -> Finding:
     groups = [group for group, _ in members]
     fault, severity, shown = min((verdict for _, verdict in members), key=lambda one: one[1].rank)
     if fault in MEMORY and separate_memory_errors(groups) >= 2:

@@ -41,8 +41,7 @@ class FindingSubCode(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, xid: int, code: SubCode) -> FindingSubCode:
         """Return a sub-code as it is printed."""
-        return cls(xid=xid, unit=code.unit, action=code.action, severity=code.severity,
-                   investigate=code.investigate)  # fmt: skip
+        return cls(xid=xid, unit=code.unit, action=code.action, severity=code.severity, investigate=code.investigate)
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,9 +142,8 @@ def of_gpus(finding: Finding, gpus: Iterable[FindingGpu]) -> Finding:
     known = list(gpus)
     one = known[0] if len(known) == 1 else FindingGpu()
     return msgspec.structs.replace(
-        finding, gpus=known, gpu=one.pci, index=one.index, uuid=one.uuid, serial=one.serial,
-        slot=one.slot,
-    )  # fmt: skip
+        finding, gpus=known, gpu=one.pci, index=one.index, uuid=one.uuid, serial=one.serial, slot=one.slot
+    )
 
 
 def with_rule(finding: Finding) -> Finding:

@@ -27,9 +27,7 @@ _REACH = 16384
 """Characters around a message within which the rest of an entry of the journal is searched."""
 _PRETTY = re.compile(r'\s+"MESSAGE" ?: "')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WRITER = re.compile(
-    r"(?:(?:^|\s)([A-Za-z][\w.@/-]{0,60})\[\d{1,10}\]|\s([A-Za-z][\w.@/-]{0,60})): "
-)
+_WRITER = re.compile(r"(?:(?:^|\s)([A-Za-z][\w.@/-]{0,60})\[\d{1,10}\]|\s([A-Za-z][\w.@/-]{0,60})): ")
 """`gpud[77]: ` anywhere, `gpud: ` behind a stamp: at the beginning it is a node (`pdsh`, `clush`)."""
 _HOST = re.compile(r"(?:^|\s)([\w.-]{1,120}) kernel: ")
 _FRONT = re.compile(r"([A-Za-z][\w.-]{0,120}): ")
@@ -86,9 +84,7 @@ def _marked(text: str, marks: tuple[str, ...]) -> dict[int, int]:
     return starts
 
 
-_LEVELLED = re.compile(
-    r"^(?:<[0-3]>|[0-3],\d{1,20},|kern *: *(?:emerg|alert|crit|err) *:)", re.MULTILINE
-)
+_LEVELLED = re.compile(r"^(?:<[0-3]>|[0-3],\d{1,20},|kern *: *(?:emerg|alert|crit|err) *:)", re.MULTILINE)
 
 _LEVEL_MARKS = (",-;", "<0>", "<1>", "<2>", "<3>", ":emerg", ":alert", ":crit", ":err")
 

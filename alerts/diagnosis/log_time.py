@@ -13,9 +13,7 @@ import msgspec
 from telemetry.notations.kernel_stamp import SYSLOG, parse_stamp
 
 _BOOT = re.compile(r"(?:\[|<\d{1,3}>\[)\s*(\d{1,12}\.\d{1,9})\]")
-_ISO_UTC = re.compile(
-    r"(?:[^\d\[]{0,20})(\d{4}-\d{2}-\d{2})T(\d{2}):(\d{2}):(\d{2}[.,]\d{1,6})(Z|[+-]\d{2}:?\d{2})\s"
-)
+_ISO_UTC = re.compile(r"(?:[^\d\[]{0,20})(\d{4}-\d{2}-\d{2})T(\d{2}):(\d{2}):(\d{2}[.,]\d{1,6})(Z|[+-]\d{2}:?\d{2})\s")
 _DELTA = re.compile(r" *< *[\d.]{1,20}>\]")
 """`[Fri Oct 14 14:56:49 2022 <    0.000012>]`: `dmesg -d` adds the time since the line before."""
 _LEAP_YEAR = 2024
@@ -90,8 +88,7 @@ class LogTime(NamedTuple):
         """Return the moment as findings have it; None where the line has no time."""
         if self.text is None:
             return None
-        return FindingTime(text=self.text, clock=self.axis, seconds=self.seconds, boot=self.boot,
-                           file=file)  # fmt: skip
+        return FindingTime(text=self.text, clock=self.axis, seconds=self.seconds, boot=self.boot, file=file)
 
 
 @lru_cache(maxsize=1024)
@@ -110,11 +107,7 @@ def _read(head: str) -> tuple[Clock, float, str | None]:
     iso = _ISO_UTC.match(head)
     if iso is not None and (midnight := _midnight(iso[1], iso[5])) is not None:
         seconds = int(iso[2]) * 3600 + int(iso[3]) * 60 + float(iso[4].replace(",", "."))
-        return (
-            Clock.UTC,
-            midnight + seconds,
-            f"{iso[1]}T{iso[2]}:{iso[3]}:{iso[4].replace(',', '.')}{iso[5]}",
-        )
+        return (Clock.UTC, midnight + seconds, f"{iso[1]}T{iso[2]}:{iso[3]}:{iso[4].replace(',', '.')}{iso[5]}")
     plain = _DELTA.sub("]", head, count=1)
     stamp = parse_stamp(plain)
     if stamp.wall is not None:
@@ -169,6 +162,4 @@ class LogClock:
             if seconds < self._last - 60:  # lines are not in strict order, but never a minute off
                 self._boot += 1
             self._last = seconds
-        return LogTime(
-            self._file, self._order, axis, self._boot if axis is Clock.BOOT else 0, seconds, text
-        )
+        return LogTime(self._file, self._order, axis, self._boot if axis is Clock.BOOT else 0, seconds, text)

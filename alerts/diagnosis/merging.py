@@ -10,14 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from alerts.diagnosis.finding import (
-    MOST_LINES,
-    Finding,
-    FindingGpu,
-    of_gpus,
-    with_rule,
-    worst_first,
-)
+from alerts.diagnosis.finding import MOST_LINES, Finding, FindingGpu, of_gpus, with_rule, worst_first
 from alerts.xid.catalogue import XidSeverity
 
 _SHOWN_AS = {
@@ -66,19 +59,15 @@ class GpuIdentities:
 
     def identify(self, found: Iterable[Finding]) -> list[Finding]:
         """Return findings with what is known of their GPUs."""
-        return [
-            of_gpus(one, [self.complete(gpu, one.node) for gpu in one.gpus]) if one.gpus else one
-            for one in found
-        ]
+        return [of_gpus(one, [self.complete(gpu, one.node) for gpu in one.gpus]) if one.gpus else one for one in found]
 
 
 def _completed(gpu: FindingGpu, more: FindingGpu) -> FindingGpu:
     """Return a GPU with what another description of it adds."""
     names = gpu.__struct_fields__
-    return FindingGpu(**{
-        name: getattr(gpu, name) if getattr(gpu, name) is not None else getattr(more, name)
-        for name in names
-    })  # fmt: skip
+    return FindingGpu(
+        **{name: getattr(gpu, name) if getattr(gpu, name) is not None else getattr(more, name) for name in names}
+    )
 
 
 def _distinct(found: Iterable[Finding]) -> list[Finding]:
@@ -88,9 +77,9 @@ def _distinct(found: Iterable[Finding]) -> list[Finding]:
         gpus = frozenset(gpu.uuid or gpu.pci or gpu.index for gpu in one.gpus)
         key = (one.node, one.fault, one.severity, gpus, tuple(one.links))
         before = kept.get(key)
-        kept[key] = one if before is None else msgspec.structs.replace(
-            before, files=sorted({*before.files, *one.files})
-        )  # fmt: skip
+        kept[key] = (
+            one if before is None else msgspec.structs.replace(before, files=sorted({*before.files, *one.files}))
+        )
     return list(kept.values())
 
 

@@ -33,9 +33,7 @@ CAUSE_SECONDS = 60.0
 _STACK_LINES = 64
 _STACK_SECONDS = 2.0
 _SHOWN = 500
-_MODULE = re.compile(
-    r"(?:RIP: 0010:|pc : | ?(?:\? )?)[\w.]{1,120}\+0x[0-9a-f]+/0x[0-9a-f]+ \[([\w-]{1,60})\]"
-)
+_MODULE = re.compile(r"(?:RIP: 0010:|pc : | ?(?:\? )?)[\w.]{1,120}\+0x[0-9a-f]+/0x[0-9a-f]+ \[([\w-]{1,60})\]")
 _GPU_MODULES = re.compile("nvidia.*|amdgpu|xe")
 _TOGETHER = 1.0
 """Seconds below which times do not tell an order: syslog has whole ones, and CPUs write side by side."""
@@ -108,13 +106,7 @@ class NodeFaultLog:
         self._bare.clear()
 
     def feed(
-        self,
-        message: str,
-        level: int | None,
-        from_kernel: bool | None,
-        line: str,
-        at: LogTime,
-        node: str | None,
+        self, message: str, level: int | None, from_kernel: bool | None, line: str, at: LogTime, node: str | None
     ) -> None:
         """Add a message of the kernel or a daemon that no catalogue of a driver has."""
         self._read_stack(message, at)
@@ -263,9 +255,7 @@ class NodeFaultLog:
         kept: dict[tuple[str | None, str, str | None], list[NodeFault]] = {}
         for one in self._shown():
             kept.setdefault((one.node, one.statement.fault, one.unit), []).append(one)
-        for key in [
-            key for key in kept if key[2] is None
-        ]:  # a line that names no unit, beside one that does
+        for key in [key for key in kept if key[2] is None]:  # a line that names no unit, beside one that does
             named = next((k for k in kept if k[:2] == key[:2] and k[2] is not None), None)
             if named is not None:
                 kept[named] += kept.pop(key)
@@ -281,28 +271,29 @@ class NodeFaultLog:
             while roots[id(root)] is not root:
                 root = roots[id(root)]
             joined.setdefault(id(root), []).append(group)
-        return [
-            _finding(roots[key], groups, names, self._span(groups))
-            for key, groups in joined.items()
-        ]
+        return [_finding(roots[key], groups, names, self._span(groups)) for key, groups in joined.items()]
 
     def observations(self, names: list[str]) -> Iterator[Observation]:
         """Yield what the lines of each fault say, for the evidence of others."""
         for one in self._shown():
             file = names[one.first.file]
             yield Observation(
-                what=one.statement.name, fault=one.statement.fault, severity=one.severity, node=one.node,
-                file=file, count=one.count, at=one.first.in_file(file), line=one.line,
-            )  # fmt: skip
+                what=one.statement.name,
+                fault=one.statement.fault,
+                severity=one.severity,
+                node=one.node,
+                file=file,
+                count=one.count,
+                at=one.first.in_file(file),
+                line=one.line,
+            )
 
     def _shown(self) -> Iterator[NodeFault]:
         """Yield all faults but those that have ended."""
         return (one for one in self.found.values() if not one.ended or one.repeated)
 
 
-def _count_unknown(
-    known: dict[int, dict[str, tuple[int, str]]], subsystem: str, message: str, at: LogTime
-) -> None:
+def _count_unknown(known: dict[int, dict[str, tuple[int, str]]], subsystem: str, message: str, at: LogTime) -> None:
     lines = known.setdefault(at.file, {})
     count, first = lines.get(subsystem, (0, message))
     lines[subsystem] = count + 1, first
@@ -332,10 +323,7 @@ def _causes(cause: list[NodeFault], group: list[NodeFault]) -> bool:
 
 
 def _finding(
-    root: list[NodeFault],
-    groups: list[list[NodeFault]],
-    names: list[str],
-    span: tuple[LogTime, LogTime],
+    root: list[NodeFault], groups: list[list[NodeFault]], names: list[str], span: tuple[LogTime, LogTime]
 ) -> Finding:
     ordered = [root, *(group for group in groups if group is not root)]
     all_of_it = [one for group in ordered for one in group]
@@ -348,19 +336,24 @@ def _finding(
     if module is not None:
         action += f" The stack begins in the module {module}."
     if len(ordered) > 1:
-        results = dict.fromkeys(
-            f"{group[0].statement.fault} ({group[0].unit})" for group in ordered[1:]
-        )
+        results = dict.fromkeys(f"{group[0].statement.fault} ({group[0].unit})" for group in ordered[1:])
         action += f" With it: {', '.join(results)}."
     lines = [line for one in all_of_it for line in one.lines]
     found = Finding(
-        severity=severity, fault=known.fault, unit=shown.unit, node=shown.node,
+        severity=severity,
+        fault=known.fault,
+        unit=shown.unit,
+        node=shown.node,
         rule=known.rule if severity.rank <= XidSeverity.TICKET.rank else None,
-        count=sum(_count(group) for group in ordered), first=begin.text, last=end.text,
-        moment=shown.first.in_file(names[shown.first.file]), action=action, line=shown.line,
+        count=sum(_count(group) for group in ordered),
+        first=begin.text,
+        last=end.text,
+        moment=shown.first.in_file(names[shown.first.file]),
+        action=action,
+        line=shown.line,
         lines=list(dict.fromkeys([shown.line, *lines]))[:MOST_LINES],
         files=sorted({names[one.first.file] for one in all_of_it} - {""}),
-    )  # fmt: skip
+    )
     if known.fault == PCIE_OF_GPUS and shown.unit is not None:
         found = of_gpus(msgspec.structs.replace(found, unit=None), [FindingGpu(pci=shown.unit)])
     return found

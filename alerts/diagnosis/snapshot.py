@@ -46,8 +46,9 @@ class GpuSnapshot:
     @property
     def identity(self) -> FindingGpu:
         """The GPU as a finding names it."""
-        return FindingGpu(pci=self.pci, index=self.index, uuid=self.uuid, serial=self.serial,
-                          slot=self.slot, name=self.name or None)  # fmt: skip
+        return FindingGpu(
+            pci=self.pci, index=self.index, uuid=self.uuid, serial=self.serial, slot=self.slot, name=self.name or None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,7 @@ def _by_rule(name: str) -> Callable[[GpuSnapshot], bool]:
 @cache
 def _levels() -> Mapping[str, Sequence[str]]:
     """Return the expressions of each shipped rule."""
-    return {
-        rule.name: [one.expr for one in conditions_of(rule.when) if isinstance(one, Formula)]
-        for rule in load()
-    }
+    return {rule.name: [one.expr for one in conditions_of(rule.when) if isinstance(one, Formula)] for rule in load()}
 
 
 _RESET_WHEN_IDLE = "Reset the GPU when it is next idle; work may go on until then."
@@ -114,8 +112,7 @@ _FABRIC_MANAGER = (
     "version against the driver's, the NVSwitches and the NVLink domain."
 )
 _UNCORRECTED = tuple(
-    f"gpu_ecc_volatile_uncorrected{part}_total"
-    for part in ("", "_dram", "_sram", "_sram_parity", "_sram_secded")
+    f"gpu_ecc_volatile_uncorrected{part}_total" for part in ("", "_dram", "_sram", "_sram_parity", "_sram_secded")
 )
 _SIGNS = (
     _Sign("recovery_action", XidSeverity.PAGE, _is("gpu_recovery_action", 1), "recovery action: reset the GPU", "Move its work away and reset it."),
@@ -176,26 +173,32 @@ def _of_signs(gpu: GpuSnapshot, signs: Sequence[_Sign]) -> Finding:
     lines = [f"{_named(gpu)}: {sign.text}{_measured(gpu, sign.fault)}" for sign in signs]
     if gpu.license and signs[0].fault == "vgpu_unlicensed":
         lines = [f"{_named(gpu)}: licence status: {gpu.license}"]
-    found = Finding(severity=min((sign.severity for sign in signs), key=lambda one: one.rank),
-                    fault=signs[0].fault, action=f"{texts[0].upper()}{texts[1:]}. {actions}",
-                    line=lines[0], lines=lines)  # fmt: skip
+    found = Finding(
+        severity=min((sign.severity for sign in signs), key=lambda one: one.rank),
+        fault=signs[0].fault,
+        action=f"{texts[0].upper()}{texts[1:]}. {actions}",
+        line=lines[0],
+        lines=lines,
+    )
     return of_gpus(found, [gpu.identity])
 
 
 _MEASURED = {
-    "remap_exhausted": {"gpu_remapped_rows_uncorrectable": "rows replaced", "gpu_retired_pages_single_bit": "pages retired for single bit errors", "gpu_retired_pages_double_bit": "for double bit errors"},
+    "remap_exhausted": {
+        "gpu_remapped_rows_uncorrectable": "rows replaced",
+        "gpu_retired_pages_single_bit": "pages retired for single bit errors",
+        "gpu_retired_pages_double_bit": "for double bit errors",
+    },
     "ecc_volatile": dict.fromkeys(_UNCORRECTED, "uncorrected errors"),
     "thermal_hw": {"gpu_temperature_celsius": "°C", "gpu_thermal_margin_celsius": "°C of margin"},
-}  # fmt: skip
+}
 """Readings that a line names with its fault, and their words."""
 
 
 def _measured(gpu: GpuSnapshot, fault: str) -> str:
     """Return the readings behind a fault, in parentheses; "" where there are none."""
     found = [
-        f"{gpu.readings[name]:g} {words}"
-        for name, words in _MEASURED.get(fault, {}).items()
-        if gpu.readings.get(name)
+        f"{gpu.readings[name]:g} {words}" for name, words in _MEASURED.get(fault, {}).items() if gpu.readings.get(name)
     ]
     return f" ({', '.join(found)})" if found else ""
 
@@ -211,8 +214,9 @@ def _lost(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
     for fault, lost in kinds.items():
         lines = [f"{_named(gpu)}: {gpu.lost}" for gpu in lost]
         action = _LOST_ACTIONS[fault] + (_TOGETHER if fault == "gpu_lost" and len(lost) > 1 else "")
-        one = Finding(severity=XidSeverity.PAGE, fault=fault, count=len(lost), action=action,
-                      line=lines[0], lines=lines)  # fmt: skip
+        one = Finding(
+            severity=XidSeverity.PAGE, fault=fault, count=len(lost), action=action, line=lines[0], lines=lines
+        )
         found.append(of_gpus(one, [gpu.identity for gpu in lost]))
     return found
 
@@ -220,10 +224,8 @@ def _lost(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
 _LOST_ACTIONS = {
     "recovery_action": "It requires a reset before it answers. Move its work away and reset it.",
     "gpu_lost": "The driver no longer reaches this GPU. Drain the node and reboot it; if it is lost again, reseat or replace it.",
-}  # fmt: skip
-_TOGETHER = (
-    " Several GPUs at once point to what they share: a PCIe switch, a riser, the power supply."
-)
+}
+_TOGETHER = " Several GPUs at once point to what they share: a PCIe switch, a riser, the power supply."
 
 
 _MOST_LINES = 16
@@ -236,8 +238,14 @@ UNREAD_ACTION = (
 def _unread(gpu: GpuSnapshot) -> Finding:
     """Return the finding of a GPU of which errors stand in place of values."""
     lines = [f"{_named(gpu)}: {each}" for each in gpu.unread[:_MOST_LINES]]
-    one = Finding(severity=XidSeverity.TICKET, fault="gpu_unread", count=len(gpu.unread), line=lines[0], lines=lines,
-                  action=UNREAD_ACTION)  # fmt: skip
+    one = Finding(
+        severity=XidSeverity.TICKET,
+        fault="gpu_unread",
+        count=len(gpu.unread),
+        line=lines[0],
+        lines=lines,
+        action=UNREAD_ACTION,
+    )
     return of_gpus(one, [gpu.identity])
 
 
@@ -257,11 +265,15 @@ def _links(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
         which = "all NVLinks" if none_left else "NVLinks " + ", ".join(str(n) for n in down)
         line = f"{_named(gpu)}: {which} inactive"
         one = Finding(
-            severity=XidSeverity.PAGE if none_left else XidSeverity.TICKET, fault="nvlink_down",
-            count=len(down), links=down, line=line, lines=[line],
+            severity=XidSeverity.PAGE if none_left else XidSeverity.TICKET,
+            fault="nvlink_down",
+            count=len(down),
+            links=down,
+            line=line,
+            lines=[line],
             action="Links are down that its peers have up. Look for a reset or a restart of "
             "Fabric Manager at that time; else drain and reset the GPU.",
-        )  # fmt: skip
+        )
         found.append(of_gpus(one, [gpu.identity]))
     return found
 
@@ -272,13 +284,15 @@ def _facility(found: list[Finding], gpus: int) -> list[Finding]:
     if gpus < 2 or len(limited) < gpus:
         return found
     whole = Finding(
-        severity=XidSeverity.PAGE, fault="power_brake", count=len(limited),
+        severity=XidSeverity.PAGE,
+        fault="power_brake",
+        count=len(limited),
         action="The power brake limits all GPUs of the node: check its power supplies, the feed and "
         "the PDU, and other nodes on them; the GPUs are well.",
         line=f"{limited[0].line} (and {len(limited) - 1} more)",
         lines=[incident.line for incident in limited],
         gpus=[gpu for incident in limited for gpu in incident.gpus],
-    )  # fmt: skip
+    )
     return [incident for incident in found if incident.fault != "power_brake"] + [whole]
 
 
@@ -331,8 +345,4 @@ def denied_by(gpus: Sequence[GpuSnapshot]) -> list[str]:
 
 def unproved(gpus: Sequence[GpuSnapshot]) -> list[GpuSnapshot]:
     """Return the GPUs that answer, but of whose health the document shows nothing."""
-    return [
-        gpu
-        for gpu in gpus
-        if not (gpu.lost or gpu.unread or any(_known(gpu, names) for _, names in _CHECKS))
-    ]
+    return [gpu for gpu in gpus if not (gpu.lost or gpu.unread or any(_known(gpu, names) for _, names in _CHECKS))]

@@ -190,9 +190,7 @@ _RESET_NOW = (
     "A contained memory error with which the driver asks for a reset at once (RST: Yes). Stop the work"
     " on this GPU and reset it."
 )
-_TOGETHER = (
-    "Several GPUs at once point to what they share: a PCIe switch, a riser, the power supply."
-)
+_TOGETHER = "Several GPUs at once point to what they share: a PCIe switch, a riser, the power supply."
 
 
 def _stated(fault: str, bursts: Sequence[Burst]) -> str:
@@ -221,8 +219,7 @@ _SENTENCES = {
     "links; reset GPUs and switches if one stays down.",
     "nvswitch_fatal": "An NVSwitch reported a fatal error: work over NVLink fails. Drain the node "
     "and reset all its GPUs and switches together.",
-    "nvswitch_unknown": "An NVSwitch reported an error of unknown severity. Look it up "
-    "in the Fabric Manager guide.",
+    "nvswitch_unknown": "An NVSwitch reported an error of unknown severity. Look it up in the Fabric Manager guide.",
     "nvswitch_noise": "An NVSwitch corrected an error. Nothing.",
     "recovery_action": "The driver requests an action on this GPU; until then it is unreliable.",
     "recovery_action_p2p": "The NVLink domain of this GPU is disturbed.",

@@ -22,25 +22,13 @@ from alerts.engine.job_index import JobsByNode
 from alerts.engine.kept_memory import KeptMemory, MemoryCopy, keep_memory, resume_memory
 from alerts.engine.peer_groups import PeerGroups
 from alerts.engine.pending_events import PendingEvents
-from alerts.engine.recent_events import (
-    DisturbanceTracker,
-    EvaluatedEvents,
-    place_events,
-)
+from alerts.engine.recent_events import DisturbanceTracker, EvaluatedEvents, place_events
 from alerts.engine.repeated_faults import RepeatedFaultFinder
 from alerts.engine.restore import AlertRecord, RestoredAlerts, end_of
-from alerts.engine.row_index import (
-    RowChange,
-    RowIndex,
-    SnapshotRowIndex,
-    devices,
-)
+from alerts.engine.row_index import RowChange, RowIndex, SnapshotRowIndex, devices
 from alerts.engine.row_texts import RowTexts
 from alerts.engine.rule_evaluator import RuleEvaluator
-from alerts.engine.subjects import (
-    RowSubject,
-    subject_info,
-)
+from alerts.engine.subjects import RowSubject, subject_info
 from alerts.engine.traits import traits_of
 from alerts.rules.conditions import event_part
 from alerts.rules.gpu_jobs import OF_JOBS
@@ -172,11 +160,7 @@ class RuleEngine:
     ) -> list[Alert]:
         """Evaluate all rules once; return the alerts that began to fire or resolved at this tick. The
         arguments are those of `steps`."""
-        return outcome(
-            self.steps(
-                fleet, now, wall_ns, events, listening=listening, behind=behind, snapshots=snapshots
-            )
-        )
+        return outcome(self.steps(fleet, now, wall_ns, events, listening=listening, behind=behind, snapshots=snapshots))
 
     def steps(
         self,
@@ -233,9 +217,7 @@ class RuleEngine:
         self._forget_faults(fleet, snapshot.faults)
         return changes
 
-    def _snapshot(
-        self, fleet: Fleet, now: float, wall_ns: int, changes: list[Alert]
-    ) -> FleetSnapshot:
+    def _snapshot(self, fleet: Fleet, now: float, wall_ns: int, changes: list[Alert]) -> FleetSnapshot:
         """Return the fleet as the rules see it, without the nodes that are set aside; add the alerts
         that end with their device."""
         self._texts.fresh = False
@@ -246,9 +228,7 @@ class RuleEngine:
             try:
                 changes += self._update_rows(wall_ns)
                 self._rows_known = True
-                placed = self._run(
-                    "events", lambda: self._pending.place(self._fleet, now, wall_ns, self._disturb)
-                )
+                placed = self._run("events", lambda: self._pending.place(self._fleet, now, wall_ns, self._disturb))
                 self._run("peer groups", self._follow_peers)
                 break
             except NodeFaults as faults:  # each time there are fewer nodes
@@ -415,9 +395,7 @@ class RuleEngine:
     @property
     def bytes(self) -> int:
         """Bytes of the memories of all rules."""
-        return (
-            sum(evaluator.memory.bytes for evaluator in self._evaluators) + self._disturbances.bytes
-        )
+        return sum(evaluator.memory.bytes for evaluator in self._evaluators) + self._disturbances.bytes
 
     def snapshot(self, wall_ns: int) -> list[AlertRecord]:
         """Return the records of all pending and firing alerts, for `restore` after a restart."""
@@ -439,9 +417,7 @@ class RuleEngine:
             records.append(found)
         return records + list(self._restored.records())
 
-    def _record(
-        self, evaluator: RuleEvaluator, entry: Any, alert: Alert, wall_ns: int
-    ) -> AlertRecord:
+    def _record(self, evaluator: RuleEvaluator, entry: Any, alert: Alert, wall_ns: int) -> AlertRecord:
         try:
             return evaluator.record(alert, entry, self._now, wall_ns)
         except Exception as error:  # its alert survives a restart all the same
@@ -552,25 +528,16 @@ class RuleEngine:
             self._forgotten.clear()
         return ended
 
-    def _resolve_gone(
-        self, evaluator: RuleEvaluator, change: RowChange, wall: int
-    ) -> Iterator[Alert]:
+    def _resolve_gone(self, evaluator: RuleEvaluator, change: RowChange, wall: int) -> Iterator[Alert]:
         for row, found in change.gone if evaluator.machine.active else ():
             number = evaluator.machine.find(row)
             if number is not None and evaluator.machine.phase[row] == AlertPhase.FIRING:
                 entry = evaluator.machine.entries[number]
                 try:
-                    info = subject_info(
-                        found, self.texts.node_labels, self.texts.labels_of_job(found)
-                    )
+                    info = subject_info(found, self.texts.node_labels, self.texts.labels_of_job(found))
                     reading = self.texts.reading(evaluator, row)
                     yield evaluator.alert(
-                        entry,
-                        AlertState.RESOLVED,
-                        wall,
-                        info,
-                        reading,
-                        self.texts.owner(evaluator, found),
+                        entry, AlertState.RESOLVED, wall, info, reading, self.texts.owner(evaluator, found)
                     )
                 except Exception as error:
                     yield self._plain(evaluator, entry, AlertState.RESOLVED, wall, found, error)
@@ -579,9 +546,7 @@ class RuleEngine:
         """Return restored alerts to the rows of their devices; end those whose device is gone."""
         if not len(self._restored):
             return []
-        evaluators = {
-            (evaluator.rule.name, evaluator.shown_as): evaluator for evaluator in self._evaluators
-        }
+        evaluators = {(evaluator.rule.name, evaluator.shown_as): evaluator for evaluator in self._evaluators}
 
         def decided(record: AlertRecord) -> bool:
             evaluator = evaluators.get((record.alert.rule, record.alert.subject))
@@ -615,9 +580,7 @@ class RuleEngine:
         if subject.snapshot_kind is not None:
             snapshot = self._snapshots.get(subject.snapshot_kind)
             names = () if snapshot is None else snapshot.names
-            name = (
-                record.alert.key.split("/", 1)[1] if subject is Subject.MONITOR else record.device
-            )
+            name = record.alert.key.split("/", 1)[1] if subject is Subject.MONITOR else record.device
             return names.index(name) if name in names else None
         node = self._fleet.nodes.get(record.alert.node)
         if node is None or subject.table is None:
@@ -635,9 +598,7 @@ class RuleEngine:
                 if alert is not None:
                     yield evaluator, number, alert
 
-    def _alert(
-        self, evaluator: RuleEvaluator, entry: Any, state: AlertState, at: int
-    ) -> Alert | None:
+    def _alert(self, evaluator: RuleEvaluator, entry: Any, state: AlertState, at: int) -> Alert | None:
         row = int(entry["row"])
         if not self._rows_known and row in evaluator.shown:
             return evaluator.shown_again(entry, state, at)
@@ -648,14 +609,9 @@ class RuleEngine:
                 evaluator.shown.pop(row, None)
                 return None
             job = _job_hit(evaluator.shown.get(row), entry) or self.texts.labels_of_job(found)
-            info, reading = (
-                subject_info(found, self.texts.node_labels, job),
-                self.texts.reading(evaluator, row),
-            )
+            info, reading = (subject_info(found, self.texts.node_labels, job), self.texts.reading(evaluator, row))
             source = self.texts.source_of(found)
-            alert = evaluator.alert(
-                entry, state, at, info, reading, self.texts.owner(evaluator, found)
-            )
+            alert = evaluator.alert(entry, state, at, info, reading, self.texts.owner(evaluator, found))
         except Exception as error:  # a plain text is better than no page
             alert = self._plain(evaluator, entry, state, at, found, error)
             evaluator.shown.stale.add(row)  # tried again at the next tick
@@ -668,9 +624,14 @@ class RuleEngine:
         return alert
 
     def _plain(
-        self, evaluator: RuleEvaluator, entry: Any, state: AlertState, at: int,
-        subject: RowSubject | None, error: Exception,
-    ) -> Alert:  # fmt: skip
+        self,
+        evaluator: RuleEvaluator,
+        entry: Any,
+        state: AlertState,
+        at: int,
+        subject: RowSubject | None,
+        error: Exception,
+    ) -> Alert:
         """Return an alert whose texts can't be made: as it was last shown, else without a text."""
         self._note_text(evaluator.rule.name, error)
         if int(entry["row"]) in evaluator.shown:
@@ -717,17 +678,11 @@ def _evaluators(rules: Iterable[Rule]) -> Iterable[RuleEvaluator]:
         events = event_part(rule.when)
         if events is not None and rule.table is Subject.GPU:
             # An XID of an unknown GPU is still an XID: it belongs to the node.
-            yield RuleEvaluator(
-                msgspec.structs.replace(rule, unless=None, load=None), Subject.NODE, events
-            )
+            yield RuleEvaluator(msgspec.structs.replace(rule, unless=None, load=None), Subject.NODE, events)
 
 
 def _repeated_faults(rules: Sequence[Rule]) -> RepeatedFaultFinder:
-    recurs = [
-        rule.name
-        for rule in rules
-        if any(isinstance(part, Recurs) for part in conditions_of(rule.when))
-    ]
+    recurs = [rule.name for rule in rules if any(isinstance(part, Recurs) for part in conditions_of(rule.when))]
     return RepeatedFaultFinder({rule.name: rule.remediation for rule in rules}, recurs)
 
 
@@ -742,9 +697,7 @@ def _job_hit(shown: Alert | None, entry: Any) -> dict[str, str]:
 def worst_first(alert: Alert) -> tuple[int, int, bool, int, str]:
     """Order alerts for people; a network port whose job runs comes before one that nobody uses."""
     idle = alert.subject is Subject.PORT and "job" not in alert.labels
-    return (
-        _STATES.index(alert.state), _SEVERITIES.index(alert.severity), idle, alert.since, alert.key,
-    )  # fmt: skip
+    return (_STATES.index(alert.state), _SEVERITIES.index(alert.severity), idle, alert.since, alert.key)
 
 
 _STATES = (AlertState.FIRING, AlertState.PENDING, AlertState.RESOLVED)

@@ -42,9 +42,14 @@ class FaultIndex:
         if before is not None:
             self._remove(key)
         fault = PastFault(
-            at=alert.since, rule=alert.rule, severity=alert.severity, node=alert.node,
-            place=place_of(alert), serial=board, incident=incident,
-        )  # fmt: skip
+            at=alert.since,
+            rule=alert.rule,
+            severity=alert.severity,
+            node=alert.node,
+            place=place_of(alert),
+            serial=board,
+            incident=incident,
+        )
         self._faults[key] = fault
         self._boards.setdefault(board, {})[key] = fault
         if fault.place:
@@ -81,12 +86,14 @@ class FaultIndex:
                 key=lambda one: -one.at,
             )
             for found in (board, slot)
-        ]  # fmt: skip
+        ]
         return FaultHistory(
             days=DAYS,
-            board=tuple(both[0][:LISTED]), board_total=len(both[0]),
-            slot=tuple(both[1][:LISTED]), slot_total=len(both[1]),
-        )  # fmt: skip
+            board=tuple(both[0][:LISTED]),
+            board_total=len(both[0]),
+            slot=tuple(both[1][:LISTED]),
+            slot_total=len(both[1]),
+        )
 
 
 def board_of(alert: Alert) -> str:

@@ -21,9 +21,7 @@ from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import SCHEMA
 
 
-def firing_ids(
-    rules: Sequence[Rule], snapshots: Sequence[PowerSnapshot]
-) -> dict[SnapshotKind, dict[str, list[str]]]:
+def firing_ids(rules: Sequence[Rule], snapshots: Sequence[PowerSnapshot]) -> dict[SnapshotKind, dict[str, list[str]]]:
     """Return the ids of the rules that fire on each row, by the row's name.
 
     A rule that needs history, or a quantity that its snapshot does not have, is left out; so is one
@@ -53,16 +51,23 @@ def node_verdicts(
         if block.table is Table.NODE and number in rows:
             values = np.asarray(rows[number], np.float64)
             split = len(block.gauges)
-            fleet.store(
-                number, node.rows[Table.NODE], values[:, :split].astype(np.float32), values[:, split:], 0.0
-            )  # fmt: skip
+            fleet.store(number, node.rows[Table.NODE], values[:, :split].astype(np.float32), values[:, split:], 0.0)
     size = fleet.size(Table.NODE)
     none = np.zeros(0, np.intp)
     snapshot = FleetSnapshot(
-        fleet, {}, {Table.NODE: np.arange(size)}, 0.0, 0, -np.inf, {}, {},
-        lambda states: np.full(size, inventory.driver_state in states), lambda _: (none, 0),
-        GpuJobs(), lambda *_: {},
-    )  # fmt: skip
+        fleet,
+        {},
+        {Table.NODE: np.arange(size)},
+        0.0,
+        0,
+        -np.inf,
+        {},
+        {},
+        lambda states: np.full(size, inventory.driver_state in states),
+        lambda _: (none, 0),
+        GpuJobs(),
+        lambda *_: {},
+    )
     inputs = RuleInput(snapshot, Subject.NODE, size, np.zeros(size, np.int8))
     names = {name for block in SCHEMA.blocks if block.table is Table.NODE for name in block.names}
     row = node.row
@@ -82,9 +87,19 @@ def _ids(rules: Sequence[Rule], snapshot: PowerSnapshot) -> dict[str, list[str]]
     size = len(snapshot.names)
     none = np.zeros(0, np.intp)
     fleet = FleetSnapshot(
-        Fleet(), {snapshot.kind: snapshot}, {}, 0.0, 0, -np.inf, {}, {},
-        lambda _: np.zeros(0, np.bool_), lambda _: (none, 0), GpuJobs(), lambda *_: {},
-    )  # fmt: skip
+        Fleet(),
+        {snapshot.kind: snapshot},
+        {},
+        0.0,
+        0,
+        -np.inf,
+        {},
+        {},
+        lambda _: np.zeros(0, np.bool_),
+        lambda _: (none, 0),
+        GpuJobs(),
+        lambda *_: {},
+    )
     inputs = RuleInput(fleet, Subject(snapshot.kind.value), size, np.zeros(size, np.int8))
     instant = [r for r in rules if r.table is inputs.subject and _instant(r, snapshot.columns)]
     bad = {rule.name: _bad(rule, inputs) for rule in instant}

@@ -43,9 +43,7 @@ class IsolatedRules:
             self.aside.works(part)
         return entries
 
-    def _after(
-        self, error: Exception, evaluator: RuleEvaluator, snapshot: FleetSnapshot
-    ) -> Entries:
+    def _after(self, error: Exception, evaluator: RuleEvaluator, snapshot: FleetSnapshot) -> Entries:
         """Return the changes of a rule without the events that it raises on; where these are not the
         cause, set the rule aside: its alerts stay as they are, and its events are evaluated later."""
         part, table, now = evaluator.part, evaluator.subject.table, snapshot.now

@@ -25,15 +25,13 @@ _SERVICES = re.compile(r"(Deployment|StatefulSet|DaemonSet|RayService|InferenceS
 _AT_REST = frozenset({"SUSPENDED", "STOPPED", "COMPLETING"})
 """States of a job that has its GPUs and can't use them."""
 _PEOPLE = re.compile(
-    r"\b(interactive|jupyter\w*|notebook|bash|zsh|sh|salloc|debug|vscode|code-server)\b",
-    re.IGNORECASE,
+    r"\b(interactive|jupyter\w*|notebook|bash|zsh|sh|salloc|debug|vscode|code-server)\b", re.IGNORECASE
 )
 """Names and queues of jobs that wait for a person."""
 _SESSION = "interactive"
 """Step of Slurm in which the shell of `salloc` runs, whatever its job is called."""
 _SYSTEM = re.compile(
-    r"nv-hostengine|nvidia-persiste|nvidia-cuda-mps|nvidia-smi|dcgm|Xorg|Xwayland|gnome-shell|kilowatch",
-    re.IGNORECASE,
+    r"nv-hostengine|nvidia-persiste|nvidia-cuda-mps|nvidia-smi|dcgm|Xorg|Xwayland|gnome-shell|kilowatch", re.IGNORECASE
 )
 """Programs of the system, which belong to no job."""
 _DIAGNOSIS_SECONDS = 900.0
@@ -190,10 +188,7 @@ class JobIndex:
         processes: dict[str, list[GpuProcess]] = {}
         for process in message.processes:
             processes.setdefault(process.gpu, []).append(process)
-        scheduled = any(
-            source.state == "reading" and source.name.startswith(_SCHEDULERS)
-            for source in message.sources
-        )
+        scheduled = any(source.state == "reading" and source.name.startswith(_SCHEDULERS) for source in message.sources)
         readable = not message.sources or any(one.state == "reading" for one in message.sources)
         labels: dict[str, Mapping[str, str]] = {}
         numbers: list[int] = []
@@ -230,15 +225,18 @@ class JobIndex:
             self.rows.purposes.pop(number, None)
 
     def _outside(
-        self, node: str, row: int, mine: Sequence[Allocation], processes: Sequence[GpuProcess],
-        message: NodeJobs, jobs: Mapping[JobKey, Job],
-    ) -> None:  # fmt: skip
+        self,
+        node: str,
+        row: int,
+        mine: Sequence[Allocation],
+        processes: Sequence[GpuProcess],
+        message: NodeJobs,
+        jobs: Mapping[JobKey, Job],
+    ) -> None:
         """Set whether a process on a GPU belongs to no allocation of it."""
         given = {one.job for one in mine if one.kind is AllocationKind.ALLOCATED}
         users = {jobs[key].user for key in given if key in jobs} - {""}
-        ended = {
-            one.job: one.end for one in message.allocations if one.end and one.job not in given
-        }
+        ended = {one.job: one.end for one in message.allocations if one.end and one.job not in given}
         ended |= {key: job.end for key, job in jobs.items() if job.end and key not in given}
         found, unknown, since = 0, message.left_out > 0, np.inf
         for process in processes:

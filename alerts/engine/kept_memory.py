@@ -90,9 +90,7 @@ class MemoryCopy:
             if table not in rows:
                 rows[table] = _rows(self.nodes, table)
             where = rows[table][1]
-            if all(
-                one.size > where.max(initial=-1) for one in memories
-            ):  # else a node has just come
+            if all(one.size > where.max(initial=-1) for one in memories):  # else a node has just come
                 arrays = [_kept(one, where, self.now) for one in memories]
                 rules.append(KeptRule(part, condition, table, arrays))
         return KeptMemory(VERSION, self.wall, [kept for kept, _ in rows.values()], rules)
@@ -107,9 +105,7 @@ class _Arrays:
     arrays: dict[str, npt.NDArray[Any]]
 
 
-def keep_memory(
-    evaluators: Iterable[RuleEvaluator], fleet: Fleet, now: float, wall_ns: int
-) -> MemoryCopy:
+def keep_memory(evaluators: Iterable[RuleEvaluator], fleet: Fleet, now: float, wall_ns: int) -> MemoryCopy:
     """Return a copy of the memory of such conditions among some rules."""
     rules = [
         (evaluator.part, evaluator.when.digest, table, [_copied(one, now) for one in memories])
@@ -119,9 +115,7 @@ def keep_memory(
     return MemoryCopy(wall_ns, now, nodes, rules)
 
 
-def resume_memory(
-    kept: KeptMemory, evaluators: Iterable[RuleEvaluator], fleet: Fleet, now: float, wall_ns: int
-) -> int:
+def resume_memory(kept: KeptMemory, evaluators: Iterable[RuleEvaluator], fleet: Fleet, now: float, wall_ns: int) -> int:
     """Give rules the memory of before a restart, at a tick that has placed all devices; return how many
     went on. What was kept of another condition, or of devices that are not there, is left out."""
     if kept.version != VERSION:
@@ -145,9 +139,7 @@ def resume_memory(
     return resumed
 
 
-def _kept_rules(
-    evaluators: Iterable[RuleEvaluator],
-) -> Iterator[tuple[RuleEvaluator, Table, list[RowMemory]]]:
+def _kept_rules(evaluators: Iterable[RuleEvaluator]) -> Iterator[tuple[RuleEvaluator, Table, list[RowMemory]]]:
     """Yield the rules whose memory is kept, with the memories of all such conditions."""
     for evaluator in evaluators:
         table = evaluator.subject.table
@@ -167,9 +159,7 @@ def _memories(condition: ConditionKind, memory: RowMemory) -> Iterator[RowMemory
         yield from _memories(part, memory.part(number))
 
 
-def _rows(
-    known: Iterable[tuple[str, Inventory, dict[Table, slice]]], table: Table
-) -> tuple[KeptRows, Index]:
+def _rows(known: Iterable[tuple[str, Inventory, dict[Table, slice]]], table: Table) -> tuple[KeptRows, Index]:
     """Return the devices of a table, and the row of each."""
     nodes, devices, where = [], [], []
     for name, inventory, rows in known:

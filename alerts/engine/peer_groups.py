@@ -56,9 +56,7 @@ class PeerGroups:
         groups = self._ways[among]
         return groups.of, len(groups.numbers) + 1
 
-    def follow(
-        self, fleet: Fleet, index: RowIndex, places: Mapping[str, Mapping[str, str]]
-    ) -> None:
+    def follow(self, fleet: Fleet, index: RowIndex, places: Mapping[str, Mapping[str, str]]) -> None:
         """Bring the groups up to date; work only for nodes that have changed. Raises `NodeFaults` for
         nodes whose groups or jobs can't be told; those of the others are up to date then."""
         changed = self._changed
@@ -67,9 +65,7 @@ class PeerGroups:
         if places is not self._places:
             self._places = places
             jobs = {node: labels["job"] for node, labels in places.items() if "job" in labels}
-            changed |= {
-                node for node in jobs | self._jobs if jobs.get(node) != self._jobs.get(node)
-            }
+            changed |= {node for node in jobs | self._jobs if jobs.get(node) != self._jobs.get(node)}
             self._jobs = jobs
         if self._identified is False:
             changed |= set(fleet.nodes)
@@ -101,9 +97,7 @@ class PeerGroups:
         gpus = node.inventory.gpus
         models = [gpu.name for gpu in gpus]
         keys: list[Hashable] = []
-        for gpu, holding, job in zip(
-            gpus, held.holding[rows].tolist(), held.job[rows].tolist(), strict=True
-        ):
+        for gpu, holding, job in zip(gpus, held.holding[rows].tolist(), held.job[rows].tolist(), strict=True):
             match holding:
                 case GpuHolding.ONE_JOB:
                     keys.append((gpu.name, job))
@@ -156,7 +150,5 @@ class _Groups:
             larger[: len(self.of)] = self.of
             self.of = larger
 
-    def put(
-        self, rows: slice, keys: list[Hashable] | list[str] | list[tuple[str, str, str]]
-    ) -> None:
+    def put(self, rows: slice, keys: list[Hashable] | list[str] | list[tuple[str, str, str]]) -> None:
         self.of[rows] = [self.numbers.setdefault(key, len(self.numbers) + 1) for key in keys]

@@ -42,15 +42,11 @@ class PendingEvents:
         """Note that a tick has evaluated the events that it placed."""
         self._new = []
 
-    def place(
-        self, fleet: Fleet, now: float, wall_ns: int, disturb: Callable[[Event], None]
-    ) -> Placed:
+    def place(self, fleet: Fleet, now: float, wall_ns: int, disturb: Callable[[Event], None]) -> Placed:
         """Return the rows of the events that wait; those of nodes that have no rows now are held. `disturb`
         is called with each event that has a row."""
         oldest, waiting = wall_ns - self._longest, [*self._held, *self._new]
-        ready = [
-            event for event in waiting if event.node in fleet.nodes and self._is_due(event, now)
-        ]
+        ready = [event for event in waiting if event.node in fleet.nodes and self._is_due(event, now)]
         found = place_events(fleet, ready, oldest, disturb)
         if waiting:
             held = {id(event): event for event in waiting}
@@ -78,16 +74,11 @@ class PendingEvents:
         """Return a snapshot that has the events too that a rule missed, but for those whose pause is not over."""
         oldest, missed = snapshot.wall - self._longest, self.missed.pop(part, [])
         ready = [event for event in missed if self._is_due(event, snapshot.now)]
-        self.miss(
-            part,
-            [one for one in missed if one.at >= oldest and not self._is_due(one, snapshot.now)],
-        )
+        self.miss(part, [one for one in missed if one.at >= oldest and not self._is_due(one, snapshot.now)])
         if table is None or not ready:
             return snapshot
         again = place_events(snapshot.fleet, ready, oldest).placed[table]
-        return replace(
-            snapshot, events={**snapshot.events, table: [*again, *snapshot.events[table]]}
-        )
+        return replace(snapshot, events={**snapshot.events, table: [*again, *snapshot.events[table]]})
 
     def settle(self) -> None:
         """Note which events work again: those that nothing withholds."""

@@ -18,10 +18,9 @@ from telemetry.wire.inventory import Inventory
 
 REMEMBERED = 200_000
 """Number of event ids that are remembered; the oldest are dropped."""
-DISTURBS = frozenset({
-    "driver_reloaded", "driver_up", "gpu_back", "gpu_replaced", "gpu_answers", "mig_changed",
-    "collector_started",
-})  # fmt: skip
+DISTURBS = frozenset(
+    {"driver_reloaded", "driver_up", "gpu_back", "gpu_replaced", "gpu_answers", "mig_changed", "collector_started"}
+)
 """Events after which counters, links and clocks need a while before they mean anything."""
 
 
@@ -111,10 +110,7 @@ class PlacedEvents:
 
 
 def place_events(
-    fleet: Fleet,
-    events: Sequence[Event],
-    oldest: int,
-    before: Callable[[Event], None] = lambda _: None,
+    fleet: Fleet, events: Sequence[Event], oldest: int, before: Callable[[Event], None] = lambda _: None
 ) -> PlacedEvents:
     """Return the rows that events belong to. `before` is called with each event that has a row.
 

@@ -25,13 +25,7 @@ class RepeatedFaultFinder:
         self._fleet: tuple[int, int] | None = None
 
     def find(
-        self,
-        fleet: Fleet,
-        wall: int,
-        of: str,
-        count: int,
-        window: float,
-        remediations: Collection[Remediation],
+        self, fleet: Fleet, wall: int, of: str, count: int, window: float, remediations: Collection[Remediation]
     ) -> dict[int, int]:
         """Return row and number as `alerts.rules.input.RepeatedFaults` does, at a wall time in ns."""
         self.index.expire(wall)
@@ -40,11 +34,7 @@ class RepeatedFaultFinder:
         for fault in self.index.faults():
             remediation = self._remediations.get(fault.rule)
             late = wall - fault.at > window * NS
-            if (
-                late
-                or fault.rule in self._own
-                or (remediation is not None and remediation not in remediations)
-            ):
+            if late or fault.rule in self._own or (remediation is not None and remediation not in remediations):
                 continue
             key = ("", fault.serial) if of == "board" else (fault.node, fault.place)
             counted.setdefault(key, set()).add(fault.incident)

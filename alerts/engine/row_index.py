@@ -43,9 +43,7 @@ class RowIndex:
     """Rows of the devices of the fleet."""
 
     version: int = -1
-    owner: dict[Table, Index] = field(
-        default_factory=lambda: {table: np.full(0, -1, np.intp) for table in Table}
-    )
+    owner: dict[Table, Index] = field(default_factory=lambda: {table: np.full(0, -1, np.intp) for table in Table})
     """For each row of a table, the row of its holder: a link's GPU, the node of a GPU, port or MIG instance, the node itself;
     -1 for a row without one."""
     arrived: list[str] = field(default_factory=list)
@@ -67,9 +65,7 @@ class RowIndex:
         changed = [
             name
             for name, node in fleet.nodes.items()
-            if (was := before.get(name)) is None
-            or was.inventory is not node.inventory
-            or was.rows != node.rows
+            if (was := before.get(name)) is None or was.inventory is not node.inventory or was.rows != node.rows
         ]
         removed = [name for name in before if name not in fleet.nodes]
         try:
@@ -108,9 +104,7 @@ class RowIndex:
             found[self.states.get(state, [])] = True
         return found
 
-    def _change(
-        self, fleet: Fleet, table: Table, changed: list[str], removed: list[str]
-    ) -> RowChange:
+    def _change(self, fleet: Fleet, table: Table, changed: list[str], removed: list[str]) -> RowChange:
         old: list[int] = []
         new: list[int] = []
         touched: list[int] = []
@@ -129,11 +123,7 @@ class RowIndex:
                 else:
                     gone.append((row, DeviceSubject(was.inventory, table, position)))
         return RowChange(
-            fleet.size(table),
-            np.array(old, np.intp),
-            np.array(new, np.intp),
-            np.array(touched, np.intp),
-            gone,
+            fleet.size(table), np.array(old, np.intp), np.array(new, np.intp), np.array(touched, np.intp), gone
         )
 
     def _own(self, fleet: Fleet, table: Table, changed: list[str]) -> None:

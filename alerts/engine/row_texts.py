@@ -10,13 +10,7 @@ from alerts.engine.peer_groups import PeerGroups
 from alerts.engine.row_index import RowIndex, SnapshotRowIndex, device_subject, snapshot_subject
 from alerts.engine.rule_evaluator import UNKNOWN_TEXT, Reading, RuleEvaluator
 from alerts.engine.shown_alerts import PlaceFacts
-from alerts.engine.subjects import (
-    DeviceSubject,
-    RowSubject,
-    SnapshotSubject,
-    SubjectInfo,
-    gpu_and_place,
-)
+from alerts.engine.subjects import DeviceSubject, RowSubject, SnapshotSubject, SubjectInfo, gpu_and_place
 from alerts.rules.names import format_value, home
 from api.alerts import Subject
 from api.power import SnapshotKind
@@ -105,9 +99,7 @@ class RowTexts:
             subject, at = evaluator.subject, row
             if subject.snapshot_kind is not None:
                 snapshot = self._snapshot_rows.known.get(subject.snapshot_kind)
-                return format_value(
-                    metric, float("nan" if snapshot is None else snapshot.column(metric)[at])
-                )
+                return format_value(metric, float("nan" if snapshot is None else snapshot.column(metric)[at]))
             while subject is not home(metric) and subject is not Subject.NODE:
                 at = int(self._row_index.owner[Table(subject)][at])
                 if at < 0:

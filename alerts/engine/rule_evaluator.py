@@ -68,10 +68,7 @@ class RuleEvaluator:
         """By row: a record, with the alert and the `good_since` that it was made of."""
         self._needs_all = subject is Subject.CIRCUIT and UNHEARD not in self.when.metrics()
         """Whether it is about the load of a circuit, all of it."""
-        self.lively = names_readings(rule) or subject.snapshot_kind not in {
-            None,
-            SnapshotKind.MONITOR,
-        }
+        self.lively = names_readings(rule) or subject.snapshot_kind not in {None, SnapshotKind.MONITOR}
         """Whether its texts name more than the numbers of the entry."""
 
     @property
@@ -93,9 +90,7 @@ class RuleEvaluator:
         if self._causes:
             moved = dict(zip(change.old.tolist(), change.new.tolist(), strict=True))
             gone = set(change.touched.tolist()) - set(moved)
-            self._causes = {
-                moved.get(row, row): cause for row, cause in self._causes.items() if row not in gone
-            }
+            self._causes = {moved.get(row, row): cause for row, cause in self._causes.items() if row not in gone}
 
     def repair(self) -> None:
         """Make the states consistent after an exception in `step`: no alert begins or ends by it."""
@@ -123,9 +118,7 @@ class RuleEvaluator:
     @property
     def _ages(self) -> list[int]:
         """Numbers of the parts of the condition whose value is for how long it has been so."""
-        return [
-            number for number, part in enumerate(self.when.parts or (self.when,)) if part.IS_AGE
-        ]
+        return [number for number, part in enumerate(self.when.parts or (self.when,)) if part.IS_AGE]
 
     def _unit_index(self) -> UnitIndex | None:
         """Return the units behind the readings of the rule; None of a rule that is about no reading of a node."""
@@ -153,11 +146,7 @@ class RuleEvaluator:
             under_load=rule.load is not None,
             ages=self._ages,
         )
-        further = [
-            row
-            for row, event in evaluation.causes.items()
-            if phase[row] and self._note_cause(row, event)
-        ]
+        further = [row for row, event in evaluation.causes.items() if phase[row] and self._note_cause(row, event)]
         if self._degrees and self.machine.active:
             further += self._note_degrees(set(fires))
         if self._units is not None:
@@ -170,9 +159,7 @@ class RuleEvaluator:
         if not fires and not len(resolves):
             return []
         fired = self.machine.entries[np.isin(self.machine.entries["row"], fires)]
-        return [(entry, AlertState.FIRING) for entry in fired] + [
-            (entry, AlertState.RESOLVED) for entry in resolves
-        ]
+        return [(entry, AlertState.FIRING) for entry in fired] + [(entry, AlertState.RESOLVED) for entry in resolves]
 
     def _note_cause(self, row: int, event: Event) -> bool:
         """Store the texts of the event that made a row bad; return whether it is a further fault of a row
@@ -233,9 +220,7 @@ class RuleEvaluator:
             if labels is None or len(cause.faults) >= MOST_FAULTS:
                 continue
             unit = labels["unit"]
-            self._causes[row] = cause._replace(
-                faults=(*cause.faults, unit), units={**cause.units, unit: labels}
-            )
+            self._causes[row] = cause._replace(faults=(*cause.faults, unit), units={**cause.units, unit: labels})
             self.shown.stale.add(row)
             if row not in fired:
                 further.append(row)
@@ -299,13 +284,7 @@ class RuleEvaluator:
     # -- Texts -----------------------------------------------------------------------------------
 
     def alert(
-        self,
-        entry: Any,
-        state: AlertState,
-        at: int,
-        info: SubjectInfo,
-        reading: Reading,
-        owner: str = "",
+        self, entry: Any, state: AlertState, at: int, info: SubjectInfo, reading: Reading, owner: str = ""
     ) -> Alert:
         """Return the alert of an entry of `alerts.engine.state_machine`. `owner`: person or team, "" for none."""
         rule = self.rule
@@ -362,9 +341,7 @@ class RuleEvaluator:
         before = self.shown[int(entry["row"])]
         return msgspec.structs.replace(before, state=state, changed=at)
 
-    def plain_alert(
-        self, entry: Any, state: AlertState, at: int, info: SubjectInfo | None, error: Exception
-    ) -> Alert:
+    def plain_alert(self, entry: Any, state: AlertState, at: int, info: SubjectInfo | None, error: Exception) -> Alert:
         """Return the alert of an entry whose texts can't be made, with the name of its rule in place
         of a text: it is notified rather than lost."""
         row, rule = int(entry["row"]), self.rule
@@ -386,15 +363,12 @@ class RuleEvaluator:
             since=int(entry["began"]),
             changed=at,
             summary=f"{rule.name} on {where}",
-            description=f"Its text can't be made ({type(error).__name__}); the aggregator's log has the "
-            "cause.",
+            description=f"Its text can't be made ({type(error).__name__}); the aggregator's log has the cause.",
             runbook=rule.runbook,
             remediation=rule.remediation,
         )
 
-    def outdated(
-        self, context: object, source: Callable[[int], PlaceFacts | None]
-    ) -> Iterator[tuple[Any, AlertState]]:
+    def outdated(self, context: object, source: Callable[[int], PlaceFacts | None]) -> Iterator[tuple[Any, AlertState]]:
         """Yield entry and state of each row that is pending or firing and whose alert must be made.
 
         `source` returns what the alert of a row says about its place; `context` differs from that of the
@@ -464,12 +438,7 @@ class RuleEvaluator:
         )
         if record.line or record.process or record.faults:
             self._causes[row] = _Cause(
-                record.line,
-                record.process,
-                record.meaning,
-                record.remedy,
-                record.faults,
-                record.units,
+                record.line, record.process, record.meaning, record.remedy, record.faults, record.units
             )
 
 
@@ -517,9 +486,7 @@ def _act(rule: Rule, cause: _Cause, info: SubjectInfo) -> str:
     return rule.act
 
 
-def _fill(
-    template: str, info: SubjectInfo, values: Mapping[str, str], reading: Callable[[str], str]
-) -> str:
+def _fill(template: str, info: SubjectInfo, values: Mapping[str, str], reading: Callable[[str], str]) -> str:
     """Fill in a rule's template.
 
     `values`: value, limit and the texts of the cause. `reading` returns the present value of a metric as text.
@@ -530,9 +497,7 @@ def _fill(
 class _Facts(dict[str, Any]):
     """Fields by name; one that is not known is `unknown`."""
 
-    def __init__(
-        self, info: SubjectInfo, values: Mapping[str, str], reading: Callable[[str], str]
-    ) -> None:
+    def __init__(self, info: SubjectInfo, values: Mapping[str, str], reading: Callable[[str], str]) -> None:
         super().__init__()
         self._info = info
         self._values = values

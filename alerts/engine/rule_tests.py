@@ -26,15 +26,7 @@ from telemetry.fleet import Fleet, Node, gaps32, gaps64
 from telemetry.gap import GAP, Gap
 from telemetry.notations.kernel_log import parse_line, parse_node_line
 from telemetry.wire.inventory import Inventory
-from telemetry.wire.jobs import (
-    Allocation,
-    AllocationKind,
-    GpuProcess,
-    Job,
-    JobKey,
-    JobSourceState,
-    NodeJobs,
-)
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
 
 _EPOCH = 1_700_000_000_000_000_000
 _BEFORE = 1_000_000.0
@@ -68,9 +60,7 @@ def failures(rule: Rule) -> list[tuple[Example, list[str]]]:
     return [(example, found) for example, found in played if found != words_of(example.then)]
 
 
-def first_alert(
-    rule: Rule, *, node: str, gpu: str, row: str, facts: Mapping[str, str], serial: str = ""
-) -> Alert:
+def first_alert(rule: Rule, *, node: str, gpu: str, row: str, facts: Mapping[str, str], serial: str = "") -> Alert:
     """Return the alert of a rule when an example of it first fires, on a device of a test's own.
 
     `row`, `facts`: name and facts of the circuit, budget, UPS or supply, if the rule is about one;
@@ -121,25 +111,23 @@ def node_jobs(
             key = JobKey("slurm", "example", job)
             owner = "Deployment/serve" if job == "serve" else ""
             queue = "interactive" if job == "shell" else ""
-            jobs[job] = Job(
-                key=key, user=f"user-{job}", owner=owner, queue=queue, gpus=asked, purpose=purpose
-            )
+            jobs[job] = Job(key=key, user=f"user-{job}", owner=owner, queue=queue, gpus=asked, purpose=purpose)
             used = AllocationKind.USED if word.startswith("~") else AllocationKind.ALLOCATED
             part = int(instance) if instance else None
-            allocations.append(
-                Allocation(job=key, gpu=gpu.uuid, instance=part, kind=used, begin=began)
-            )
+            allocations.append(Allocation(job=key, gpu=gpu.uuid, instance=part, kind=used, begin=began))
         if word.endswith(("!", "?")):
             hidden = "no permission" if word.endswith("?") else ""
             user = "" if hidden else "mallory"
-            stray = GpuProcess(
-                gpu=gpu.uuid, pid=100 + number, user=user, name="python", hidden=hidden
-            )
+            stray = GpuProcess(gpu=gpu.uuid, pid=100 + number, user=user, name="python", hidden=hidden)
             processes.append(stray)
     return NodeJobs(
-        session=1, at=wall, jobs=tuple(jobs.values()), allocations=tuple(allocations),
-        processes=tuple(processes), sources=(JobSourceState(name="slurm"),),
-    )  # fmt: skip
+        session=1,
+        at=wall,
+        jobs=tuple(jobs.values()),
+        allocations=tuple(allocations),
+        processes=tuple(processes),
+        sources=(JobSourceState(name="slurm"),),
+    )
 
 
 def _with_begins(jobs: NodeJobs, before: NodeJobs | None) -> NodeJobs:
@@ -148,8 +136,7 @@ def _with_begins(jobs: NodeJobs, before: NodeJobs | None) -> NodeJobs:
         return jobs
     begins = {(one.job, one.gpu): one.begin for one in before.allocations}
     allocations = tuple(
-        msgspec.structs.replace(one, begin=begins.get((one.job, one.gpu), one.begin))
-        for one in jobs.allocations
+        msgspec.structs.replace(one, begin=begins.get((one.job, one.gpu), one.begin)) for one in jobs.allocations
     )
     return msgspec.structs.replace(jobs, allocations=allocations)
 
@@ -234,8 +221,7 @@ class _Play:
         example = self._example
         for number, words in enumerate(words_of(example.given)):
             self._peers = {
-                name: tuple(self._at(value, number) for value in values)
-                for name, values in example.peers.items()
+                name: tuple(self._at(value, number) for value in values) for name, values in example.peers.items()
             }
             self._number_of_step = number
             now = _BEFORE + number * example.every
@@ -255,9 +241,7 @@ class _Play:
                         self._ahead = int(value * 1e9)
             yield ExampleStep(now, wall, readings, events, heard, self._ahead / 1e9)
 
-    def _step(
-        self, now: float, wall: int, readings: dict[str, float], events: list[Event], heard: bool
-    ) -> str:
+    def _step(self, now: float, wall: int, readings: dict[str, float], events: list[Event], heard: bool) -> str:
         snapshots = self._snapshots(readings) if heard else []
         if heard:
             for node in self._nodes:
@@ -345,9 +329,14 @@ class _Play:
         of_node = {"sxid", "driver_log", "node_log", "collector_stopped", "driver_reloaded"}
         of_gpu = kind not in of_node or (kind == "driver_log" and named)
         return Event(
-            id=f"1-{number}-{code[0]}", node=name, at=at, kind=kind, gpu=gpu if of_gpu else None,
-            pci=None if of_gpu else pci, data=data,
-        )  # fmt: skip
+            id=f"1-{number}-{code[0]}",
+            node=name,
+            at=at,
+            kind=kind,
+            gpu=gpu if of_gpu else None,
+            pci=None if of_gpu else pci,
+            data=data,
+        )
 
     def _store(self, node: Node, readings: Mapping[str, float], now: float) -> None:
         """Store the rows of every block; a device does not support the metrics that are not given."""
@@ -361,9 +350,7 @@ class _Play:
             count = rows.stop - rows.start
             table = np.full((count, len(matrix.columns)), GAP[Gap.NOT_SUPPORTED])
             for name in here:
-                table[:, matrix.columns[name]] = [
-                    self._value(readings, name, row) for row in range(count)
-                ]
+                table[:, matrix.columns[name]] = [self._value(readings, name, row) for row in range(count)]
             split = len(matrix.block.gauges)
             with np.errstate(invalid="ignore"):
                 gauges = table[:, :split].astype(np.float32)
@@ -378,9 +365,7 @@ class _Play:
         subject: Subject = self._rule.table
         if subject.snapshot_kind is None:
             return self._circuit()
-        columns = {
-            name: np.array([value]) for name, value in readings.items() if home(name) is subject
-        }
+        columns = {name: np.array([value]) for name, value in readings.items() if home(name) is subject}
         facts = dict(self._facts)
         return [PowerSnapshot(SnapshotKind(subject), 1, (self._row,), columns, (facts,))]
 
@@ -403,9 +388,14 @@ def _incident(event: Event) -> Incident:
         board = event.gpu if event.kind == "incident" else f"GPU-before-{event.at}"
         alerts = (
             Alert(
-                key=f"example/{event.node}/{board}", rule="example", state=AlertState.RESOLVED,
-                severity=Severity.TICKET, node=event.node, gpu=board, since=event.at,
+                key=f"example/{event.node}/{board}",
+                rule="example",
+                state=AlertState.RESOLVED,
+                severity=Severity.TICKET,
+                node=event.node,
+                gpu=board,
+                since=event.at,
                 labels={"pci": "0000:18:00.0"},
             ),
-        )  # fmt: skip
+        )
     return Incident(key=key, severity=Severity.TICKET, title=key, began=event.at, alerts=alerts)

@@ -16,16 +16,18 @@ import numpy.typing as npt
 from alerts.rules.row_memory import Flags, RowMove
 from api.alerts import Alert
 
-_KEY = np.dtype([
-    ("row", np.intp),
-    ("phase", np.int8),
-    ("began", np.int64),
-    ("changed", np.int64),
-    ("value", np.float64),
-    ("limit", np.float64),
-    ("part", np.int8),
-    ("made", np.int64),
-])  # fmt: skip
+_KEY = np.dtype(
+    [
+        ("row", np.intp),
+        ("phase", np.int8),
+        ("began", np.int64),
+        ("changed", np.int64),
+        ("value", np.float64),
+        ("limit", np.float64),
+        ("part", np.int8),
+        ("made", np.int64),
+    ]
+)
 """Values that the texts of an alert were made of, and the number of the turn in which that was."""
 _STATE, _NUMBERS = ("phase", "began", "changed"), ("value", "limit", "part")
 
@@ -83,9 +85,7 @@ class ShownAlerts(dict[int, Alert]):
             later = later[np.argpartition(before["made"][later], most)[:most]]
         make = must
         make[later] = True
-        fresh = (
-            np.isin(new["row"], list(self.fresh)) if self.fresh else np.zeros(len(new), np.bool_)
-        )
+        fresh = np.isin(new["row"], list(self.fresh)) if self.fresh else np.zeros(len(new), np.bool_)
         self._keys = np.where(make | fresh, new, before)
         self.fresh.clear()
         self.stale.clear()
@@ -100,9 +100,7 @@ class ShownAlerts(dict[int, Alert]):
         moved = dict(zip(change.old.tolist(), change.new.tolist(), strict=True))
         gone = set(change.touched.tolist()) - set(moved)
         alerts = {moved.get(row, row): one for row, one in self.items() if row not in gone}
-        self.sources = {
-            moved.get(row, row): one for row, one in self.sources.items() if row not in gone
-        }
+        self.sources = {moved.get(row, row): one for row, one in self.sources.items() if row not in gone}
         self.clear()
         self.update(alerts)
         rows = [-1 if row in gone else moved.get(row, row) for row in self._keys["row"].tolist()]

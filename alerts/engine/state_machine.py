@@ -16,18 +16,20 @@ from alerts.rules.condition import BAD, GOOD, Evaluation
 from alerts.rules.input import AlertPhase
 from alerts.rules.row_memory import Index, RowMemory, RowMove
 
-_ENTRY = np.dtype([
-    ("row", np.intp),
-    ("since", np.float64),
-    ("good_since", np.float64),
-    ("held", np.float64),
-    ("calm", np.float64),
-    ("began", np.int64),
-    ("changed", np.int64),
-    ("value", np.float64),
-    ("limit", np.float64),
-    ("part", np.int8),
-])  # fmt: skip
+_ENTRY = np.dtype(
+    [
+        ("row", np.intp),
+        ("since", np.float64),
+        ("good_since", np.float64),
+        ("held", np.float64),
+        ("calm", np.float64),
+        ("began", np.int64),
+        ("changed", np.int64),
+        ("value", np.float64),
+        ("limit", np.float64),
+        ("part", np.int8),
+    ]
+)
 """Fields of a row that is pending or firing.
 
 since       when it was first seen bad, monotonic seconds
@@ -183,9 +185,7 @@ def step(
     return fired, resolved
 
 
-def _store_values(
-    entries: npt.NDArray[Any], bad: npt.NDArray[np.bool_], evaluation: Evaluation
-) -> None:
+def _store_values(entries: npt.NDArray[Any], bad: npt.NDArray[np.bool_], evaluation: Evaluation) -> None:
     """Store the value and limit of the rows that are bad."""
     rows = entries["row"][bad]
     if evaluation.values is not None:

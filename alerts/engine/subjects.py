@@ -93,15 +93,7 @@ def subject_info(
         }
         labels |= {name: fact for name, fact in of_port.items() if fact}
     return SubjectInfo(
-        Subject(subject.table),
-        inventory.node,
-        _device(subject),
-        inventory.node,
-        "",
-        where,
-        gpu,
-        labels,
-        {},
+        Subject(subject.table), inventory.node, _device(subject), inventory.node, "", where, gpu, labels, {}
     )
 
 
@@ -109,9 +101,7 @@ def _snapshot_info(subject: SnapshotSubject) -> SubjectInfo:
     kind, name, facts = subject.kind, subject.name, subject.facts
     if kind is not SnapshotKind.MONITOR:
         labels = {**facts, "name": name, str(kind): name}
-        return SubjectInfo(
-            Subject(kind), str(kind), name, "", name, f"{kind} {name}", None, labels, facts
-        )
+        return SubjectInfo(Subject(kind), str(kind), name, "", name, f"{kind} {name}", None, labels, facts)
     holder, _, device = name.partition("/")
     labels = {label: facts[label] for label in ("cluster", "channel") if label in facts}
     node, shown = facts.get("node", ""), facts.get("name", "")

@@ -84,9 +84,7 @@ def lookback(rule: Rule) -> float:
     return 60.0 + 2.0 * max([*windows, 0.0])
 
 
-def suggest(
-    rule: Rule, histories: Sequence[AlertHistory], over: Callable[[], bool] = lambda: False
-) -> RuleSuggestion:
+def suggest(rule: Rule, histories: Sequence[AlertHistory], over: Callable[[], bool] = lambda: False) -> RuleSuggestion:
     """Return the smallest change of a rule that its false alerts do not fire with and its true ones do;
     where there is none, why. `over` is asked before each play whether the time for it is over."""
     try:
@@ -94,9 +92,12 @@ def suggest(
     except _OverError:
         false = sum(one.false for one in histories)
         return RuleSuggestion(
-            rule=rule.name, false_alerts=false, true_alerts=len(histories) - false, finished=False,
+            rule=rule.name,
+            false_alerts=false,
+            true_alerts=len(histories) - false,
+            finished=False,
             reason="the replay of its alerts was not finished in time. Ask for a shorter time.",
-        )  # fmt: skip
+        )
 
 
 def _suggest(rule: Rule, histories: Sequence[AlertHistory], replay: _Replay) -> RuleSuggestion:
@@ -105,9 +106,12 @@ def _suggest(rule: Rule, histories: Sequence[AlertHistory], replay: _Replay) -> 
     false_again = [one for one in false if replay.fires(rule, one)]
     true_again = [one for one in true if replay.fires(rule, one)]
     found = RuleSuggestion(
-        rule=rule.name, false_alerts=len(false), true_alerts=len(true),
-        false_replayed=len(false_again), true_replayed=len(true_again),
-    )  # fmt: skip
+        rule=rule.name,
+        false_alerts=len(false),
+        true_alerts=len(true),
+        false_replayed=len(false_again),
+        true_replayed=len(true_again),
+    )
     if not false_again:
         which = "readings" if false else "alerts"
         reason = f"none of its false {which} makes it fire again, as far as they are stored"
@@ -124,9 +128,13 @@ def _suggest(rule: Rule, histories: Sequence[AlertHistory], replay: _Replay) -> 
         return msgspec.structs.replace(found, reason=reason)
     best = min(whole, key=lambda one: one.size)
     return msgspec.structs.replace(
-        found, setting=best.setting, present=best.present, suggested=best.suggested,
-        avoided=len(false_again), kept=kept[id(best)],
-    )  # fmt: skip
+        found,
+        setting=best.setting,
+        present=best.present,
+        suggested=best.suggested,
+        avoided=len(false_again),
+        kept=kept[id(best)],
+    )
 
 
 def _changes(rule: Rule, false: Sequence[AlertHistory], replay: _Replay) -> Iterator[_Change]:
@@ -146,17 +154,12 @@ def _changes(rule: Rule, false: Sequence[AlertHistory], replay: _Replay) -> Iter
             rounded = _rounded(raw, up=up)
             return min(rounded, 1.0) if isinstance(leaf, Fraction) else rounded
 
-        found = _least(
-            1.0, MOST_FACTOR, lambda factor: avoids(_with_level(rule, leaf, at_factor(factor)))
-        )
+        found = _least(1.0, MOST_FACTOR, lambda factor: avoids(_with_level(rule, leaf, at_factor(factor))))
         if found is not None:
             suggested = at_factor(found)
             yield _Change("level", level, suggested, _with_level(rule, leaf, suggested))
     if not rule.when.edge and rule.hold < MOST_HOLD:
-        found = _least(
-            rule.hold, MOST_HOLD,
-            lambda hold: avoids(msgspec.structs.replace(rule, hold=float(ceil(hold)))),
-        )  # fmt: skip
+        found = _least(rule.hold, MOST_HOLD, lambda hold: avoids(msgspec.structs.replace(rule, hold=float(ceil(hold)))))
         if found is not None:
             hold = float(ceil(found))
             yield _Change("hold", rule.hold, hold, msgspec.structs.replace(rule, hold=hold))
@@ -212,9 +215,7 @@ def _fires(rule: Rule, history: AlertHistory) -> bool:
     if not steps:
         return False
     words = {name: " ".join(map(_word, values)) for name, values in history.readings.items()}
-    example = Example(
-        every=history.every, given=f"-*{steps}", then=f"-*{steps}", beside=dict(words)
-    )
+    example = Example(every=history.every, given=f"-*{steps}", then=f"-*{steps}", beside=dict(words))
     return _FIRES in play(msgspec.structs.replace(rule, example=()), example)
 
 

@@ -11,22 +11,14 @@ _NO_TRAIT = frozenset({"cluster", "user", "account", "job"})
 """Labels that say nothing of a cause, or that not everybody may read: titles quote traits."""
 
 
-def traits_of(
-    fleet: Fleet, labels: Mapping[str, Mapping[str, str]]
-) -> dict[str, dict[str, list[str]]]:
+def traits_of(fleet: Fleet, labels: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, list[str]]]:
     """Return by node what it is: rack, circuits, switches, driver, firmware and model. `labels`: of the nodes from
     elsewhere."""
-    return {
-        name: _traits(node.inventory, labels.get(name, {})) for name, node in fleet.nodes.items()
-    }
+    return {name: _traits(node.inventory, labels.get(name, {})) for name, node in fleet.nodes.items()}
 
 
 def _traits(inventory: Inventory, labels: Mapping[str, str]) -> dict[str, list[str]]:
-    found = {
-        _singular(name): value.split(",")
-        for name, value in labels.items()
-        if value and name not in _NO_TRAIT
-    }
+    found = {_singular(name): value.split(",") for name, value in labels.items() if value and name not in _NO_TRAIT}
     gpus, ports = inventory.gpus, inventory.ports
     found |= {
         "driver": [inventory.driver_version or ""],

@@ -77,14 +77,10 @@ def silence_of(
     """Return a new silence. Raises `IncidentError` for an invalid one."""
     what = "maintenance" if maintenance else "silence"
     if not matchers:
-        raise IncidentError(
-            f"{what}: there is no matcher. Name one label at least, as node=dgx-01."
-        )
+        raise IncidentError(f"{what}: there is no matcher. Name one label at least, as node=dgx-01.")
     if matches_all(matchers, {}):
         text = ", ".join(map(str, matchers))
-        raise IncidentError(
-            f"{what}: {text} would silence every alert. Name a label that they have."
-        )
+        raise IncidentError(f"{what}: {text} would silence every alert. Name a label that they have.")
     begins = clock.wall if starts is None else max(starts, clock.wall)
     if ends <= begins:
         when = "has passed" if ends <= clock.wall else "is before its start"

@@ -33,9 +33,7 @@ _WIDE = {RuleScope.RACK, RuleScope.CIRCUIT, RuleScope.SWITCH, RuleScope.SERVER, 
 class IncidentGrouping:
     """Assigns each alert that may be notified to an incident."""
 
-    def __init__(
-        self, index: IncidentIndex, clock: SteadyClock, timings: NotificationTimings
-    ) -> None:
+    def __init__(self, index: IncidentIndex, clock: SteadyClock, timings: NotificationTimings) -> None:
         self._index = index
         self._clock = clock
         self._timings = timings
@@ -55,9 +53,7 @@ class IncidentGrouping:
             record = self.open(group(alert, place), place, alert.severity, wait)
         self._join(tracked, record)
 
-    def open(
-        self, group: dict[str, str], place: Place, severity: Severity, wait: float = 0.0
-    ) -> IncidentRecord:
+    def open(self, group: dict[str, str], place: Place, severity: Severity, wait: float = 0.0) -> IncidentRecord:
         """Open an incident that is notified after `wait` seconds, or after its severity's wait."""
         clock = self._clock
         key, base = self._key(group)
@@ -163,9 +159,7 @@ class IncidentGrouping:
         if record.severity is not Severity.PAGE:
             return False
         recent = self._clock.time - record.opened <= self._timings.cascade
-        return recent and any(
-            alert.rule != rule and self._index.related(alert.rule, rule) for rule in record.rules
-        )
+        return recent and any(alert.rule != rule and self._index.related(alert.rule, rule) for rule in record.rules)
 
     def _wait_again(self, alert: Alert, place: Place) -> float:
         """Return how long the next page of a rule at a place waits, to collect what comes meanwhile:
@@ -173,10 +167,7 @@ class IncidentGrouping:
         if alert.severity is not Severity.PAGE:
             return 0.0
         before = sum(
-            record.storming is None
-            and self._is_known(record)
-            and alert.rule in record.rules
-            and self._pages(record)
+            record.storming is None and self._is_known(record) and alert.rule in record.rules and self._pages(record)
             for record in self._index.open_at(place)
             if record.place == place
         )
@@ -204,9 +195,7 @@ class IncidentGrouping:
         if bucket != self._bucket:
             self._bucket = bucket
             self._used = Counter(
-                record.base
-                for record in self._index.incidents.values()
-                if record.base.startswith(f"{bucket}/")
+                record.base for record in self._index.incidents.values() if record.base.startswith(f"{bucket}/")
             )
         base = f"{bucket}/" + "/".join(f"{name}={value}" for name, value in sorted(group.items()))
         self._used[base] += 1

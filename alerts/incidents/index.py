@@ -13,14 +13,7 @@ import msgspec
 
 from alerts.incidents.places import Place, around, paged_node, reach, same_kind
 from alerts.incidents.policy import RulePolicy, RuleScope, inhibited_by, related
-from alerts.incidents.state import (
-    IncidentMemory,
-    IncidentRecord,
-    RecordKey,
-    SilenceWindow,
-    StoredRecord,
-    TrackedAlert,
-)
+from alerts.incidents.state import IncidentMemory, IncidentRecord, RecordKey, SilenceWindow, StoredRecord, TrackedAlert
 from api.alerts import Alert, Incident, NotificationState, Severity
 from telemetry.text.decoders import of_json
 
@@ -372,9 +365,11 @@ class IncidentIndex:
 
     def changed_records(self) -> dict[RecordKey, bytes | None]:
         """Return the records that have changed since the last step, as the journal stores them."""
-        tables: tuple[
-            tuple[str, _Table[TrackedAlert] | _Table[IncidentRecord] | _Table[SilenceWindow]], ...
-        ] = (("case", self._alerts), ("dossier", self._incidents), ("window", self._windows))
+        tables: tuple[tuple[str, _Table[TrackedAlert] | _Table[IncidentRecord] | _Table[SilenceWindow]], ...] = (
+            ("case", self._alerts),
+            ("dossier", self._incidents),
+            ("window", self._windows),
+        )
         return {
             RecordKey(kind, key): msgspec.json.encode(table[key]) if key in table else None
             for kind, table in tables

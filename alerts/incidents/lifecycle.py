@@ -21,11 +21,7 @@ class AlertLifecycle:
     """Tracks every alert while it fires, and for an hour after."""
 
     def __init__(
-        self,
-        index: IncidentIndex,
-        clock: SteadyClock,
-        suppressor: AlertSuppressor,
-        timings: NotificationTimings,
+        self, index: IncidentIndex, clock: SteadyClock, suppressor: AlertSuppressor, timings: NotificationTimings
     ) -> None:
         self._index = index
         self._clock = clock
@@ -147,9 +143,7 @@ def key_of_all(alert: Alert) -> str:
 
 def _ended(before: Alert, alert: Alert) -> Alert:
     """Return the end of an alert with the texts that it had."""
-    return msgspec.structs.replace(
-        before, state=alert.state, changed=alert.changed, ended=alert.ended
-    )
+    return msgspec.structs.replace(before, state=alert.state, changed=alert.changed, ended=alert.ended)
 
 
 def _removed_at(tracked: TrackedAlert) -> float:

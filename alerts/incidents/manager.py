@@ -20,12 +20,7 @@ from alerts.incidents.grouping import IncidentGrouping
 from alerts.incidents.index import SEVERITIES, IncidentIndex
 from alerts.incidents.lifecycle import AlertLifecycle, alerts_of, key_of_all
 from alerts.incidents.notification_schedule import NotificationScheduler
-from alerts.incidents.policy import (
-    DEFAULT_TIMINGS,
-    NotificationTimings,
-    RulePolicy,
-    check_inhibitions,
-)
+from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings, RulePolicy, check_inhibitions
 from alerts.incidents.shared import Traits
 from alerts.incidents.state import (
     IncidentChanges,
@@ -39,16 +34,7 @@ from alerts.incidents.state import (
 from alerts.incidents.storm import StormLimiter
 from alerts.incidents.suppression import AlertSuppressor, end_window
 from alerts.incidents.titles import incident_of
-from api.alerts import (
-    Alert,
-    AlertState,
-    Incident,
-    IncidentEvent,
-    IncidentNote,
-    Matcher,
-    NotificationState,
-    Silence,
-)
+from api.alerts import Alert, AlertState, Incident, IncidentEvent, IncidentNote, Matcher, NotificationState, Silence
 from telemetry.errors import IncidentError
 from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.text.decoders import of_json
@@ -113,10 +99,8 @@ class IncidentManager:
     def copied(self, now: float, wall_ns: int) -> IncidentManager:
         """Return a manager of copies of all records, which goes on by itself."""
         memory = self.index.memory()
-        memory.clock = of_json(ManagerClock).decode(msgspec.json.encode(self._clock.state))  # fmt: skip
-        return IncidentManager(
-            self._policies, memory, timings=self._timings, now=now, wall_ns=wall_ns
-        )
+        memory.clock = of_json(ManagerClock).decode(msgspec.json.encode(self._clock.state))
+        return IncidentManager(self._policies, memory, timings=self._timings, now=now, wall_ns=wall_ns)
 
     def _parts(self, memory: IncidentMemory) -> _RecordParts:
         """Return the parts that work on the records of `memory`."""
@@ -131,16 +115,8 @@ class IncidentManager:
         return _RecordParts(index, suppressor, lifecycle, grouping, scheduler, storms)
 
     def _set(self, parts: _RecordParts) -> None:
-        self.index, self._suppressor, self._lifecycle = (
-            parts.index,
-            parts.suppressor,
-            parts.lifecycle,
-        )
-        self._grouping, self._scheduler, self._storms = (
-            parts.grouping,
-            parts.scheduler,
-            parts.storms,
-        )
+        self.index, self._suppressor, self._lifecycle = (parts.index, parts.suppressor, parts.lifecycle)
+        self._grouping, self._scheduler, self._storms = (parts.grouping, parts.scheduler, parts.storms)
 
     def _rebuild(self) -> None:
         """Make the parts again from their own records, as after a restart: an exception in the middle
@@ -152,11 +128,7 @@ class IncidentManager:
         self._set(parts)
 
     def receive(
-        self,
-        changes: Sequence[Alert],
-        now: float,
-        wall_ns: int,
-        recovering: Collection[str] = frozenset(),
+        self, changes: Sequence[Alert], now: float, wall_ns: int, recovering: Collection[str] = frozenset()
     ) -> IncidentChanges:
         """Apply the alerts that `RuleEngine.evaluate` returned, and do what is due; called at every
         tick of the rules and at `next_due`.
@@ -168,7 +140,7 @@ class IncidentManager:
         if self._doubtful or "indexes" in self.aside:  # also where the last try raised
             self._run("indexes", self._rebuild, None)
         self._doubtful = True
-        again = [one for key, one in self._again.items() if self.aside.due(f"alert/{key}", self._clock.time)]  # fmt: skip
+        again = [one for key, one in self._again.items() if self.aside.due(f"alert/{key}", self._clock.time)]
         for alert in (*again, *changes):
             self._apply(alert)
         return self._advance(recovering)
@@ -176,9 +148,7 @@ class IncidentManager:
     def over(self, firing: Collection[str]) -> list[Alert]:
         """Return the end of each alert that is tracked as firing and whose key is not in `firing`."""
         return [
-            msgspec.structs.replace(
-                tracked.alert, state=AlertState.RESOLVED, changed=self._clock.wall
-            )
+            msgspec.structs.replace(tracked.alert, state=AlertState.RESOLVED, changed=self._clock.wall)
             for key, tracked in self.index.alerts.items()
             if tracked.firing and key not in firing and key_of_all(tracked.alert) not in firing
         ]
@@ -308,9 +278,7 @@ class IncidentManager:
         record = self._open(key)
         who = required("unacknowledge: who", who)
         if record.ack is None:
-            raise IncidentError(
-                f"nobody has acknowledged {record.key}. There is no acknowledgement to remove."
-            )
+            raise IncidentError(f"nobody has acknowledged {record.key}. There is no acknowledgement to remove.")
         record.ack, record.ack_until = None, None
         record.repeat_at, record.changed = time, wall_ns
         self._scheduler.resume_escalation(record)
@@ -346,25 +314,18 @@ class IncidentManager:
         silence = silence_of(matchers, who, why, starts, ends, maintenance, clock)
         self.index.add_window(
             SilenceWindow(
-                silence=silence,
-                order=clock.order(),
-                starts=clock.at(silence.starts),
-                ends=clock.at(silence.ends),
+                silence=silence, order=clock.order(), starts=clock.at(silence.starts), ends=clock.at(silence.ends)
             )
         )
         return silence, self._advance(silences=[silence])
 
-    def unsilence(
-        self, key: str, *, who: str, why: str, now: float, wall_ns: int
-    ) -> tuple[Silence, IncidentChanges]:
+    def unsilence(self, key: str, *, who: str, why: str, now: float, wall_ns: int) -> tuple[Silence, IncidentChanges]:
         """End a silence or maintenance window now; `key` is its id or a unique prefix of it."""
         time = self._clock.advance(now, wall_ns)
         window = window_of(key, self.index)
         required("unsilence: who", who)
         if window.over or window.ends <= time:
-            raise IncidentError(
-                f"silence {window.silence.id} is over already. There is nothing to end."
-            )
+            raise IncidentError(f"silence {window.silence.id} is over already. There is nothing to end.")
         end_window(window, time, wall_ns)
         return window.silence, self._advance(silences=[window.silence])
 
@@ -420,9 +381,7 @@ class IncidentManager:
 
     # One step.
 
-    def _advance(
-        self, recovering: Collection[str] = frozenset(), silences: Sequence[Silence] = ()
-    ) -> IncidentChanges:
+    def _advance(self, recovering: Collection[str] = frozenset(), silences: Sequence[Silence] = ()) -> IncidentChanges:
         """Do all that is due, and return the changes of this step."""
         self._doubtful = True
         suppressor = self._suppressor
@@ -452,8 +411,7 @@ class IncidentManager:
         alerts: tuple[str, ...] = self._run("alerts", index.changed_alerts, ())
         changed = [index.incidents[key] for key in keys if key in index.incidents]
         incidents = [
-            self._run(f"incident/{record.key}", partial(incident_of, record, index), None)
-            for record in changed
+            self._run(f"incident/{record.key}", partial(incident_of, record, index), None) for record in changed
         ]
         self._run("records", index.clear_changes, None)
         return IncidentChanges(  # last: no exception may lose the notices
@@ -468,9 +426,7 @@ class IncidentManager:
     def _open(self, key: str) -> IncidentRecord:
         record = record_of(key, self.index)
         if record.closed is not None:
-            raise IncidentError(
-                f"incident {record.key} is over. It can't be acknowledged any more."
-            )
+            raise IncidentError(f"incident {record.key} is over. It can't be acknowledged any more.")
         return record
 
 

@@ -15,9 +15,7 @@ LABELS = (
     "model", "link", "domain", "port", "role", "rail", "switch", "switch_port", "unit", "server", "job", "user", "account", "process", "channel",
 )  # fmt: skip
 """Labels that alerts may have; one that is absent counts as empty."""
-_PARTS = re.compile(
-    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?(?:P?[<!=:][\w=!]*>?)?|\{\d*,?\d*\}|.", re.DOTALL
-)
+_PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?(?:P?[<!=:][\w=!]*>?)?|\{\d*,?\d*\}|.", re.DOTALL)
 """An escape, a class, the beginning of a group, a count, or a character."""
 _MOST_REPEATS = 3
 _LONGEST = 512
@@ -35,7 +33,7 @@ def parse(text: str, where: str = "matcher") -> Matcher:
         )
     label, sign, value = form[1], form[2], _unquoted(form[3])
     if label == "owner" and value in set(Remediation):
-        raise ConfigError(where, f"{text!r}: an owner is a person or team", f"Write remediation{sign}{value}.")  # fmt: skip
+        raise ConfigError(where, f"{text!r}: an owner is a person or team", f"Write remediation{sign}{value}.")
     if sign.endswith("~"):
         _checked(value, where)
     return Matcher(label, value, is_regex=sign.endswith("~"), is_equal=not sign.startswith("!"))
@@ -48,8 +46,7 @@ def parse_all(texts: Iterable[str], where: str = "matcher") -> tuple[Matcher, ..
 
 def _checked(pattern: str, where: str) -> None:
     if len(pattern) > _LONGEST:
-        raise ConfigError(where, f"a pattern of {len(pattern)} characters is too long",
-                          f"Use at most {_LONGEST}.")  # fmt: skip
+        raise ConfigError(where, f"a pattern of {len(pattern)} characters is too long", f"Use at most {_LONGEST}.")
     try:
         compiled(pattern)
     except re.error as error:
@@ -96,7 +93,5 @@ def _is_slow(pattern: str) -> bool:
 
 def _unquoted(text: str) -> str:
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
-        return (
-            text[1:-1].replace('\\"', '"').replace("\\\\", "\\") if text[0] == '"' else text[1:-1]
-        )
+        return text[1:-1].replace('\\"', '"').replace("\\\\", "\\") if text[0] == '"' else text[1:-1]
     return text

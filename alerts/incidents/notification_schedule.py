@@ -23,11 +23,7 @@ class NotificationScheduler:
     """Evaluates incidents that have changed or are due, and makes their notices."""
 
     def __init__(
-        self,
-        index: IncidentIndex,
-        clock: SteadyClock,
-        timings: NotificationTimings,
-        aside: Isolation,
+        self, index: IncidentIndex, clock: SteadyClock, timings: NotificationTimings, aside: Isolation
     ) -> None:
         """`aside`: notes the incidents that raise; the alerts of one that was not notified yet are
         notified by themselves."""
@@ -37,11 +33,7 @@ class NotificationScheduler:
         self._timings = timings
         self._due = {key: 0.0 for key, record in index.incidents.items() if record.closed is None}
         """When each open incident must be evaluated."""
-        self._closed = [
-            (record.closed, key)
-            for key, record in index.incidents.items()
-            if record.closed is not None
-        ]
+        self._closed = [(record.closed, key) for key, record in index.incidents.items() if record.closed is not None]
         heapq.heapify(self._closed)
         self._notices: list[Notice] = []
         self._ready: list[IncidentRecord] = []
@@ -117,9 +109,7 @@ class NotificationScheduler:
         storm = self._index.incidents.get(record.storm)
         if storm is not None and worse(record.severity, storm.severity):
             self._index.leave_storm(record)
-        if (
-            record.notified is None and record.storming is not None
-        ):  # the storm limiter sends its page
+        if record.notified is None and record.storming is not None:  # the storm limiter sends its page
             return NEVER if active else self._quiet(record)
         if record.notified is None and not record.storm:
             return self._first(record, active, audible)
@@ -128,12 +118,7 @@ class NotificationScheduler:
         record.quiet_since = None
         return NEVER if record.storm else self._further(record, active, audible)
 
-    def _first(
-        self,
-        record: IncidentRecord,
-        active: Sequence[TrackedAlert],
-        audible: Sequence[TrackedAlert],
-    ) -> float:
+    def _first(self, record: IncidentRecord, active: Sequence[TrackedAlert], audible: Sequence[TrackedAlert]) -> float:
         if self._clock.time < record.wait_until and self._index.size(record):
             return record.wait_until
         if not active:
@@ -158,10 +143,7 @@ class NotificationScheduler:
         return self._timings.settle_recurring if again else self._timings.settle
 
     def _further(
-        self,
-        record: IncidentRecord,
-        active: Sequence[TrackedAlert],
-        audible: Sequence[TrackedAlert],
+        self, record: IncidentRecord, active: Sequence[TrackedAlert], audible: Sequence[TrackedAlert]
     ) -> float:
         """Make the next notice of an incident that was notified and goes on."""
         time = self._clock.time
@@ -259,17 +241,13 @@ class NotificationScheduler:
         self._due.pop(record.key, None)
         heapq.heappush(self._closed, (record.closed, record.key))
 
-    def _notify(
-        self, record: IncidentRecord, action: Action, reason: str, active: Sequence[TrackedAlert]
-    ) -> None:
+    def _notify(self, record: IncidentRecord, action: Action, reason: str, active: Sequence[TrackedAlert]) -> None:
         record.notified_firing, record.notified_total = len(active), self._index.size(record)
         record.notified_flapping = record.notified_flapping or any(one.flaps for one in active)
         record.changed = self._clock.wall
         self._add_notice(record, action, reason)
 
-    def _add_notice(
-        self, record: IncidentRecord, action: Action, reason: str, escalation: int = 0
-    ) -> None:
+    def _add_notice(self, record: IncidentRecord, action: Action, reason: str, escalation: int = 0) -> None:
         record.notices += 1
         if action in {Action.TRIGGER, Action.UPDATE}:  # the other two have an event of their own
             record.add_event(self._clock.wall, "told", why=reason)

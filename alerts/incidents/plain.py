@@ -29,6 +29,4 @@ def plain_notice(alert: Alert, wall_ns: int) -> Notice:
         remediation=alert.remediation,
         owner=alert.owner,
     )
-    return Notice(
-        id=f"{key}.{wall_ns}", action=Action.TRIGGER, incident=incident, at=wall_ns, reason="new"
-    )
+    return Notice(id=f"{key}.{wall_ns}", action=Action.TRIGGER, incident=incident, at=wall_ns, reason="new")

@@ -117,9 +117,7 @@ def policies_of(rules: Iterable[RuleFacts]) -> dict[str, RulePolicy]:
 def related(policies: Mapping[str, RulePolicy], one: str, other: str) -> bool:
     """Whether one rule inhibits the other, or both are the same."""
     return one == other or any(
-        second in policies[first].inhibits
-        for first, second in ((one, other), (other, one))
-        if first in policies
+        second in policies[first].inhibits for first, second in ((one, other), (other, one)) if first in policies
     )
 
 
@@ -142,15 +140,11 @@ def check_inhibitions(policies: Mapping[str, RulePolicy]) -> None:
         _walk(start, causes, path, done)
 
 
-def _walk(
-    name: str, causes: Mapping[str, tuple[str, ...]], path: list[str], done: set[str]
-) -> None:
+def _walk(name: str, causes: Mapping[str, tuple[str, ...]], path: list[str], done: set[str]) -> None:
     if name in path:
         circle = " -> ".join([*path[path.index(name) :], name])
         raise ConfigError(
-            "rules",
-            f"these inhibit one another: {circle}",
-            "No alert would be notified; remove one of the `inhibits`.",
+            "rules", f"these inhibit one another: {circle}", "No alert would be notified; remove one of the `inhibits`."
         )
     if name in done:
         return

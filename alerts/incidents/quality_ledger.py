@@ -56,9 +56,7 @@ class QualityLedger:
         for record in self._sent.values():
             if record.ended is None:
                 self._open.setdefault(record.incident, []).append(record)
-        self._marks = {
-            one.incident: one.false for one in self._sent.values() if one.false is not None
-        }
+        self._marks = {one.incident: one.false for one in self._sent.values() if one.false is not None}
         self._unstored = memory.start is None
         self.began = wall_ns if memory.start is None else memory.start.at
         """Since when quality is recorded, ns since 1970."""
@@ -83,9 +81,7 @@ class QualityLedger:
                 self._alert(key, status(key), step.wall_ns, changed)
         if changed and self._unstored:
             self._unstored = False
-            changed[RecordKey("quality_start", "")] = msgspec.json.encode(
-                QualityStart(at=self.began)
-            )
+            changed[RecordKey("quality_start", "")] = msgspec.json.encode(QualityStart(at=self.began))
         if step.wall_ns // DAY_NS != self._pruned:
             self._pruned = step.wall_ns // DAY_NS
             with self._costing("old records"):
@@ -123,10 +119,14 @@ class QualityLedger:
         fresh = [one for one in incident.alerts if one.key not in named] or list(incident.alerts)
         storm = reason == STORM or not fresh
         record = QualityRecord(
-            id=notice.id, incident=incident.key, rule=STORM if storm else fresh[0].rule,
-            severity=incident.severity, title=incident.title[:200], at=notice.at,
+            id=notice.id,
+            incident=incident.key,
+            rule=STORM if storm else fresh[0].rule,
+            severity=incident.severity,
+            title=incident.title[:200],
+            at=notice.at,
             alerts=tuple(map(_sent, fresh[:MOST_ALERTS])),
-        )  # fmt: skip
+        )
         self._sent[record.id] = record
         self._open.setdefault(incident.key, []).append(record)
         self._count(record.rule, "pages" if record.severity is Severity.PAGE else "tickets")
@@ -150,11 +150,7 @@ class QualityLedger:
             _store(record, changed)
 
     def _alert(
-        self,
-        key: str,
-        state: NotificationState | None,
-        wall_ns: int,
-        changed: dict[RecordKey, bytes | None],
+        self, key: str, state: NotificationState | None, wall_ns: int, changed: dict[RecordKey, bytes | None]
     ) -> None:
         """Count an alert once while a silence holds it back, and note that it flaps."""
         if state is NotificationState.FLAPPING:
@@ -210,9 +206,7 @@ class QualityLedger:
         if len(found) > 1:
             raise IncidentError(f"{key!r} may be {found[0]} or {found[1]}. Write more of it.")
         if not found:
-            raise IncidentError(
-                f"no incident {key!r} was notified. `kilowatch alerts --history 30d` lists them."
-            )
+            raise IncidentError(f"no incident {key!r} was notified. `kilowatch alerts --history 30d` lists them.")
         return found[0]
 
     def markable(self, incident: str, *, remove: bool = False) -> list[QualityRecord]:
@@ -220,13 +214,9 @@ class QualityLedger:
         Raises `IncidentError` where there is nothing to mark, or no mark to remove."""
         mine = [one for one in self._sent.values() if one.incident == incident]
         if not mine:
-            raise IncidentError(
-                f"no page or ticket of {incident} was sent. There is nothing to mark as false."
-            )
+            raise IncidentError(f"no page or ticket of {incident} was sent. There is nothing to mark as false.")
         if remove and all(one.false is None for one in mine):
-            raise IncidentError(
-                f"nobody has marked {incident} as false. There is no mark to remove."
-            )
+            raise IncidentError(f"nobody has marked {incident} as false. There is no mark to remove.")
         return mine
 
     def mark(self, incident: str, note: IncidentNote | None) -> dict[RecordKey, bytes | None]:
@@ -250,9 +240,7 @@ class QualityLedger:
     def marked(self, incidents: Iterable[Incident]) -> list[Incident]:
         """Return incidents with their marks."""
         return [
-            msgspec.structs.replace(one, false=self._marks[one.key])
-            if one.key in self._marks
-            else one
+            msgspec.structs.replace(one, false=self._marks[one.key]) if one.key in self._marks else one
             for one in incidents
         ]
 
@@ -261,9 +249,13 @@ class QualityLedger:
         mine = [one for one in self._sent.values() if one.incident == key]
         first = mine[0]
         return Incident(
-            key=key, severity=first.severity, title=first.title, began=first.at, ended=first.ended,
+            key=key,
+            severity=first.severity,
+            title=first.title,
+            began=first.at,
+            ended=first.ended,
             false=self.mark_of(key),
-        )  # fmt: skip
+        )
 
     # -- Queries ---------------------------------------------------------------------------------
 

@@ -21,11 +21,7 @@ def quality(ledger: QualityLedger, rules: Iterable[str], since: int, at: int) ->
     found = [_rule(rule, records, silenced[rule]) for rule, records in by_rule.items()]
     found.sort(key=lambda one: (-one.pages, -one.tickets, one.rule))
     return QualityReply(
-        at=at,
-        since=since,
-        recorded_since=ledger.began,
-        rules=found,
-        quiet=sorted(set(rules) - by_rule.keys()),
+        at=at, since=since, recorded_since=ledger.began, rules=found, quiet=sorted(set(rules) - by_rule.keys())
     )
 
 
@@ -36,9 +32,7 @@ def overall(ledger: QualityLedger, since: int, at: int) -> RuleQuality:
 
 
 def _rule(rule: str, records: Sequence[QualityRecord], silenced: int) -> RuleQuality:
-    waits = sorted(
-        (one.acknowledged - one.at) / 1e9 for one in records if one.acknowledged is not None
-    )
+    waits = sorted((one.acknowledged - one.at) / 1e9 for one in records if one.acknowledged is not None)
     false = sum(one.false is not None for one in records)
     true = sum(one.false is None and one.acknowledged is not None for one in records)
     return RuleQuality(

@@ -30,9 +30,4 @@ def shared(hit: Collection[str], fleet: Mapping[str, Traits]) -> tuple[str, ...]
 
 
 def _counted(nodes: Collection[Traits]) -> Counter[tuple[str, str]]:
-    return Counter(
-        (name, value)
-        for traits in nodes
-        for name, values in traits.items()
-        for value in set(values)
-    )
+    return Counter((name, value) for traits in nodes for name, values in traits.items() for value in set(values))

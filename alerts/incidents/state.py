@@ -10,15 +10,7 @@ import msgspec
 
 from alerts.incidents.quality_record import QualityMemory
 from alerts.notice import ChannelMemory, Notice
-from api.alerts import (
-    Alert,
-    Incident,
-    IncidentEvent,
-    IncidentNote,
-    NotificationState,
-    Severity,
-    Silence,
-)
+from api.alerts import Alert, Incident, IncidentEvent, IncidentNote, NotificationState, Severity, Silence
 
 MAX_TIMELINE = 100
 """Events that are kept of one incident."""
@@ -142,9 +134,7 @@ class IncidentRecord(StoredRecord, kw_only=True):
         """Append an event to the timeline."""
         events = (*self.timeline, IncidentEvent(at=at, what=what, who=who, why=why))
         drop = MAX_TIMELINE // 5
-        self.timeline = (
-            events if len(events) <= MAX_TIMELINE else (*events[:drop], *events[drop + 1 :])
-        )
+        self.timeline = events if len(events) <= MAX_TIMELINE else (*events[:drop], *events[drop + 1 :])
 
 
 class SilenceWindow(StoredRecord, kw_only=True):

@@ -83,11 +83,7 @@ class StormLimiter:
     def next_due(self) -> float:
         """Return when a storm may end, or is notified again."""
         return min(
-            (
-                min(self._ends(one), max(one.next_update, self._known_at(one)))
-                for one in self._storms()
-                if one.storming
-            ),
+            (min(self._ends(one), max(one.next_update, self._known_at(one))) for one in self._storms() if one.storming),
             default=float("inf"),
         )
 
@@ -146,9 +142,7 @@ class StormLimiter:
         """Return whether a further incident of a node is within its share of a minute; note it."""
         time = self._clock.time
         if len(self._of_node) > MOST_NODES:
-            self._of_node = {
-                key: times for key, times in self._of_node.items() if time - times[-1] < MINUTE
-            }
+            self._of_node = {key: times for key, times in self._of_node.items() if time - times[-1] < MINUTE}
         times = [at for at in self._of_node.get(place, ()) if time - at < MINUTE]
         self._of_node[place] = [*times, time][-(self._share + 1) :]
         record.counted_at = time
@@ -193,9 +187,7 @@ class StormLimiter:
         common = {rule for rule, count in counts.items() if count > self._share}
         return tuple(sorted(common or counts))
 
-    def _begin(
-        self, severity: Severity, place: Place, group: dict[str, str], rules: tuple[str, ...]
-    ) -> IncidentRecord:
+    def _begin(self, severity: Severity, place: Place, group: dict[str, str], rules: tuple[str, ...]) -> IncidentRecord:
         """Open a storm incident, and let it have what rang before it."""
         recent = self._recent(severity)
         storm = self._open(severity, place, group)
@@ -206,9 +198,7 @@ class StormLimiter:
                 self._index.join_storm(record, storm)
         return storm
 
-    def _is_unlike(
-        self, severity: Severity, rules: tuple[str, ...], record: IncidentRecord
-    ) -> bool:
+    def _is_unlike(self, severity: Severity, rules: tuple[str, ...], record: IncidentRecord) -> bool:
         """Return whether an incident is another fault than a storm's, and one of few of its rule within a minute."""
         if not record.rules or set(record.rules).intersection(rules):
             return False
@@ -218,9 +208,7 @@ class StormLimiter:
         arrivals[part] = [*times, time][-(self._share + 1) :]
         return len(times) < self._share
 
-    def _notify_counted(
-        self, severity: Severity, ready: list[IncidentRecord], first: set[str]
-    ) -> None:
+    def _notify_counted(self, severity: Severity, ready: list[IncidentRecord], first: set[str]) -> None:
         """Notify incidents, or suppress them in the storm of all. `first`: keys of those that are the
         first of their node within a minute."""
         time, size = self._clock.time, self._timings.storm_size
@@ -308,10 +296,7 @@ class StormLimiter:
         """Return when fewer than half of what makes a storm will have come within a minute; and none, in its first
         minutes: what comes last rings nobody."""
         if storm.place == ("storm", storm.severity.value):
-            size, arrivals = (
-                self._timings.storm_size,
-                self._clock.state.arrivals.get(storm.severity),
-            )
+            size, arrivals = (self._timings.storm_size, self._clock.state.arrivals.get(storm.severity))
         else:
             size, arrivals = self._share, self._of_node.get(storm.place)
         calm = size // 2

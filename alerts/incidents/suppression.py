@@ -20,18 +20,14 @@ LIST_ENDED = 86_400.0
 class AlertSuppressor:
     """Decides for every firing alert whether it is notified."""
 
-    def __init__(
-        self, index: IncidentIndex, timings: NotificationTimings, aside: Isolation
-    ) -> None:
+    def __init__(self, index: IncidentIndex, timings: NotificationTimings, aside: Isolation) -> None:
         """`aside`: notes the alerts that raise; they are notified as if nothing suppressed them."""
         self._aside = aside
         self._index = index
         self._timings = timings
         self.pending: dict[str, None] = {}
         """Keys of alerts that must be evaluated."""
-        self._releasing = {
-            key: None for key, tracked in index.alerts.items() if tracked.release is not None
-        }
+        self._releasing = {key: None for key, tracked in index.alerts.items() if tracked.release is not None}
 
     # -- Windows ---------------------------------------------------------------------------------
 
@@ -55,9 +51,7 @@ class AlertSuppressor:
             window.begun = True
             turned.append(window.silence)
         if turned:
-            self.pending.update(
-                (key, None) for key, one in self._index.alerts.items() if one.firing
-            )
+            self.pending.update((key, None) for key, one in self._index.alerts.items() if one.firing)
         return turned
 
     def next_window(self) -> float:
@@ -155,15 +149,11 @@ class AlertSuppressor:
         """Whether an alert's condition is good already, and only its `keep` time has not passed.
         An edge rule's condition always is, so there it counts only against a maintenance window."""
         edge = self._index.policy(tracked.alert.rule).edge
-        return tracked.alert.key in recovering and (
-            not edge or tracked.state is NotificationState.MAINTENANCE
-        )
+        return tracked.alert.key in recovering and (not edge or tracked.state is NotificationState.MAINTENANCE)
 
 
 def end_window(window: SilenceWindow, time: float, wall_ns: int) -> None:
     """End a window now."""
     window.ends = min(window.ends, time)
     window.starts = min(window.starts, time)
-    window.silence = msgspec.structs.replace(
-        window.silence, ends=wall_ns, starts=min(window.silence.starts, wall_ns)
-    )
+    window.silence = msgspec.structs.replace(window.silence, ends=wall_ns, starts=min(window.silence.starts, wall_ns))

@@ -60,9 +60,7 @@ def _owners(listed: Sequence[TrackedAlert]) -> list[str]:
     return list(dict.fromkeys(one.alert.owner for one in listed if one.alert.owner))
 
 
-def _title(
-    record: IncidentRecord, listed: Sequence[TrackedAlert], members: Sequence[TrackedAlert]
-) -> str:
+def _title(record: IncidentRecord, listed: Sequence[TrackedAlert], members: Sequence[TrackedAlert]) -> str:
     if not listed:
         return record.title
     if record.storming is not None:

@@ -43,9 +43,7 @@ _PRUNE_NS = 3_600_000_000_000
 class Route(Protocol):
     """Finds the channels of a notice; implemented by `alerts.delivery.routing.Router.route`."""
 
-    def __call__(
-        self, notice: Notice, wall_ns: int, notified: Collection[str], /
-    ) -> Mapping[str, int]:
+    def __call__(self, notice: Notice, wall_ns: int, notified: Collection[str], /) -> Mapping[str, int]:
         """Return channels, each with the time at which the delivery is due. `notified`: those that
         have received its incident."""
 
@@ -68,9 +66,7 @@ class Journal:
     alert_records: list[AlertRecord]
     """Records of the rule engine at opening."""
 
-    def __init__(
-        self, path: Path, connection: sqlite3.Connection, aside: str, wall_ns: int
-    ) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, aside: str, wall_ns: int) -> None:
         """Use `open`."""
         self._file = JournalFile(path, connection)
         self._reader = reader = JournalReader(self._file)
@@ -114,9 +110,7 @@ class Journal:
 
     # -- Changes of the rules and the incident manager -------------------------------------------
 
-    def commit(
-        self, step: IncidentChanges, route: Route, records: Iterable[AlertRecord] | None = None
-    ) -> bool:
+    def commit(self, step: IncidentChanges, route: Route, records: Iterable[AlertRecord] | None = None) -> bool:
         """Write the changes of a step, and a delivery of each notice to each channel that `route`
         returns, in one transaction. `records`: `RuleEngine.snapshot`; None leaves the last one.
 
@@ -228,11 +222,7 @@ class Journal:
             return self._queue.waiting()
 
     def settle(
-        self,
-        numbers: Sequence[int],
-        outcome: DeliveryOutcome,
-        error: str = "",
-        superseded: Sequence[int] = (),
+        self, numbers: Sequence[int], outcome: DeliveryOutcome, error: str = "", superseded: Sequence[int] = ()
     ) -> bool:
         """Store the outcome of deliveries that will not be sent again, and that `superseded` need
         not be sent either."""
@@ -278,15 +268,21 @@ class Journal:
     def _put(self, deliveries: Iterable[Delivery]) -> None:
         for one in deliveries:
             self._file.put(
-                "delivery", one.id, one.channel, one.notice.incident.key, one.notice.id,
-                one.created, one.due, one.tries, one.outcome.value, one.error,
-            )  # fmt: skip
+                "delivery",
+                one.id,
+                one.channel,
+                one.notice.incident.key,
+                one.notice.id,
+                one.created,
+                one.due,
+                one.tries,
+                one.outcome.value,
+                one.error,
+            )
 
     # -- Queries ---------------------------------------------------------------------------------
 
-    def history(
-        self, since: int = 0, limit: int = 100, incident: str | None = None
-    ) -> list[Delivery]:
+    def history(self, since: int = 0, limit: int = 100, incident: str | None = None) -> list[Delivery]:
         """Return deliveries made since a time (ns), newest first, with any outcome, as they are on
         disk; all, or those of one incident. Raises `StoreError`."""
         return self._reader.history(since, limit, incident)

@@ -27,11 +27,10 @@ def lost_commits(log: Path, read: int) -> bool:
         if len(head) < _HEADER.size:
             return False
         magic, _, page, _, *salts, _, _ = _HEADER.unpack(head)
-        if magic & ~1 != _MAGIC or _checksum(head[:24], big=bool(magic & 1)) != _HEADER.unpack(head)[6:]:  # fmt: skip
+        if magic & ~1 != _MAGIC or _checksum(head[:24], big=bool(magic & 1)) != _HEADER.unpack(head)[6:]:
             return bool(file.read(_FRAME.size))
         return any(
-            number >= read and pages and found == salts
-            for number, (pages, found) in enumerate(_frames(file, page))
+            number >= read and pages and found == salts for number, (pages, found) in enumerate(_frames(file, page))
         )
 
 

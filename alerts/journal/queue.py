@@ -38,9 +38,7 @@ class DeliveryQueue:
         key = notice.incident.key
         added = []
         for number, (channel, at) in enumerate(due.items(), first):
-            delivery = Delivery(
-                id=number, channel=channel, notice=notice, created=notice.at, due=at
-            )
+            delivery = Delivery(id=number, channel=channel, notice=notice, created=notice.at, due=at)
             self._put(delivery)
             self._hidden.add(number)
             added.append(delivery)
@@ -88,9 +86,7 @@ class DeliveryQueue:
 
     # -- Outcomes --------------------------------------------------------------------------------
 
-    def tried(
-        self, number: int, due: int, error: str, others: Sequence[int] = ()
-    ) -> list[Delivery]:
+    def tried(self, number: int, due: int, error: str, others: Sequence[int] = ()) -> list[Delivery]:
         """Count a failed try, to be repeated at `due`, before which `others` are not sent either;
         return the changed deliveries."""
         changed = []
@@ -106,9 +102,7 @@ class DeliveryQueue:
             changed.append(found)
         return changed
 
-    def ended(
-        self, numbers: Iterable[int], outcome: DeliveryOutcome, error: str = ""
-    ) -> list[Delivery]:
+    def ended(self, numbers: Iterable[int], outcome: DeliveryOutcome, error: str = "") -> list[Delivery]:
         """Remove deliveries that will not be sent again; return those that waited."""
         changed = []
         for number in numbers:
@@ -121,11 +115,7 @@ class DeliveryQueue:
             if not line:
                 del lines[found.notice.incident.key]
             tried = outcome in {DeliveryOutcome.DELIVERED, DeliveryOutcome.REFUSED}
-            changed.append(
-                msgspec.structs.replace(
-                    found, outcome=outcome, tries=found.tries + tried, error=error
-                )
-            )
+            changed.append(msgspec.structs.replace(found, outcome=outcome, tries=found.tries + tried, error=error))
         return changed
 
     def _put(self, delivery: Delivery) -> None:

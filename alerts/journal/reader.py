@@ -9,19 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from alerts.engine.restore import AlertRecord
-from alerts.incidents.quality_record import (
-    QualityMemory,
-    QualityRecord,
-    QualityStart,
-    SilencedCount,
-)
-from alerts.incidents.state import (
-    IncidentMemory,
-    IncidentRecord,
-    ManagerClock,
-    SilenceWindow,
-    TrackedAlert,
-)
+from alerts.incidents.quality_record import QualityMemory, QualityRecord, QualityStart, SilencedCount
+from alerts.incidents.state import IncidentMemory, IncidentRecord, ManagerClock, SilenceWindow, TrackedAlert
 from alerts.journal.file import JournalFile
 from alerts.notice import ChannelMemory, Delivery, KnownChannels, Notice, SentBefore
 from api.alerts import Incident
@@ -56,9 +45,7 @@ class JournalReader:
                 sent=list(self._records("quality", QualityRecord)),
                 silenced=list(self._records("quality_silenced", SilencedCount)),
             ),
-            channels=ChannelMemory(
-                known=next(self._records("channels", KnownChannels), None), sent=self._sent()
-            ),
+            channels=ChannelMemory(known=next(self._records("channels", KnownChannels), None), sent=self._sent()),
         )
 
     def raw(self, kind: str) -> dict[str, bytes]:
@@ -70,9 +57,7 @@ class JournalReader:
         """Return the records of the rule engine, encoded and decoded."""
         rows = self._file.rows("select key, body from life order by key")
         return [
-            (body, record)
-            for key, body in rows
-            if (record := self._read(body, AlertRecord, "life", key)) is not None
+            (body, record) for key, body in rows if (record := self._read(body, AlertRecord, "life", key)) is not None
         ]
 
     def channels(self) -> dict[str, bytes]:
@@ -121,8 +106,7 @@ class JournalReader:
     def incidents(self, since: int, limit: int) -> list[Incident]:
         """Return incidents that are open or ended since a time, newest first."""
         rows = self._file.rows(
-            "select key, body from incident where ended is null or ended >= ? "
-            "order by began desc, key limit ?",
+            "select key, body from incident where ended is null or ended >= ? order by began desc, key limit ?",
             since,
             limit,
         )
@@ -131,9 +115,7 @@ class JournalReader:
 
     def evidence(self, incident: str) -> bytes | None:
         """Return the evidence of an incident, encoded; None where there is none."""
-        rows = self._file.rows(
-            "select body from record where kind = 'evidence' and key = ?", incident
-        )
+        rows = self._file.rows("select body from record where kind = 'evidence' and key = ?", incident)
         return bytes(rows[0][0]) if rows else None
 
     def _records(self, kind: str, form: type[_Record]) -> Iterator[_Record]:
@@ -146,9 +128,7 @@ class JournalReader:
     def _deliveries(self, which: str, *values: Any) -> list[Delivery]:
         found = []
         notices: dict[bytes, Notice | None] = {}
-        for number, channel, created, due, tries, outcome, error, body in self._file.rows(
-            _DELIVERIES + which, *values
-        ):
+        for number, channel, created, due, tries, outcome, error, body in self._file.rows(_DELIVERIES + which, *values):
             if body not in notices:
                 notices[body] = self._read(body, Notice, "delivery", number)
             if notices[body] is None:

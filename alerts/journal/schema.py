@@ -135,7 +135,7 @@ def _keep_if_lost(connection: sqlite3.Connection, path: Path, before: Path) -> N
     """Set the log as it was aside where it has commits that SQLite has not read."""
     read = connection.execute("pragma wal_checkpoint(passive)").fetchone()[1]
     if lost_commits(before, read):
-        set_aside(before, f"only its first {read} frames are intact", journal_loss.LOG, name=f"{path.name}-wal")  # fmt: skip
+        set_aside(before, f"only its first {read} frames are intact", journal_loss.LOG, name=f"{path.name}-wal")
 
 
 def _size_alone(path: Path) -> int:

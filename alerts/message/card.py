@@ -8,14 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from alerts.message.commands import (
-    acknowledge_of,
-    gpu_condition,
-    past_of,
-    recover_of,
-    show_of,
-    silence_of,
-)
+from alerts.message.commands import acknowledge_of, gpu_condition, past_of, recover_of, show_of, silence_of
 from alerts.message.page import Links
 from alerts.message.text import clean
 from api.alerts import Alert, AlertState, Incident, Remediation, Severity
@@ -40,19 +33,13 @@ LINES, NEARBY = 20, 40
 MOST_JOBS, MOST_INDICES = 8, 16
 """Jobs of a card, and GPUs that are named of each."""
 _LABELS = 32
-_PLACED = frozenset({
-    "gpu", "link", "model", "uuid", "serial", "pci", "slot", "rack", "job", "process",
-})  # fmt: skip
+_PLACED = frozenset({"gpu", "link", "model", "uuid", "serial", "pci", "slot", "rack", "job", "process"})
 """Labels that have a field of their own on a card."""
 _LINE, _FIELD, _TEXT = 500, 128, 2000
 """Characters of a line, of a name or number, of a text."""
 _SPOKEN = frozenset({"xid", "sxid", "driver_log", "node_log", "xid_repeated", "sxid_repeated"})
 """Kinds of events that are lines of the kernel's log."""
-_UNTIL = {
-    Severity.PAGE: "now",
-    Severity.TICKET: "in working hours",
-    Severity.INFO: "never: no action is needed",
-}
+_UNTIL = {Severity.PAGE: "now", Severity.TICKET: "in working hours", Severity.INFO: "never: no action is needed"}
 
 GPU_METRICS = (
     "gpu_temperature_celsius",
@@ -133,8 +120,7 @@ def card_of(
     affected = sorted(map(_printable, jobs or ()), key=lambda one: (-len(one.gpus), one.job))
     alone = affected[0] if len(affected) == 1 and not labels.get("job") else None
     around = sorted(
-        {one.id: one for one in events if abs(one.at - alert.since) <= AROUND_NS}.values(),
-        key=lambda one: -one.at,
+        {one.id: one for one in events if abs(one.at - alert.since) <= AROUND_NS}.values(), key=lambda one: -one.at
     )
     lines = [one for one in around if one.kind in _SPOKEN and _concerns(one, alert)]
     its = set(map(id, lines[:LINES]))
@@ -142,9 +128,7 @@ def card_of(
     nearby += [
         _nearby_alert(one)
         for one in alerts
-        if one.key != alert.key
-        and one.state is not AlertState.PENDING
-        and abs(one.since - alert.since) <= AROUND_NS
+        if one.key != alert.key and one.state is not AlertState.PENDING and abs(one.since - alert.since) <= AROUND_NS
     ]
     nearby.sort(key=lambda one: (abs(one.at - alert.since), one.kind))
     return Evidence(
@@ -172,11 +156,7 @@ def card_of(
         process=labels.get("process", ""),
         jobs=tuple(affected[:MOST_JOBS]),
         jobs_total=None if jobs is None else len(affected),
-        labels=dict(
-            [(clean(name, _FIELD), value) for name, value in labels.items() if name not in _PLACED][
-                :_LABELS
-            ]
-        ),
+        labels=dict([(clean(name, _FIELD), value) for name, value in labels.items() if name not in _PLACED][:_LABELS]),
         lines=tuple(_line(one) for one in lines[:LINES]),
         readings=readings,
         nearby=tuple(sorted(nearby[:NEARBY], key=lambda one: one.at)),
@@ -191,11 +171,15 @@ def card_of(
 def _printable(job: AffectedJob) -> AffectedJob:
     """Return a job with printable texts that are cut."""
     return AffectedJob(
-        scheduler=clean(job.scheduler, _FIELD), job=clean(job.job, _FIELD),
-        job_name=clean(job.job_name, _FIELD), user=clean(job.user, _FIELD),
-        account=clean(job.account, _FIELD), begin=job.begin, end=job.end,
+        scheduler=clean(job.scheduler, _FIELD),
+        job=clean(job.job, _FIELD),
+        job_name=clean(job.job_name, _FIELD),
+        user=clean(job.user, _FIELD),
+        account=clean(job.account, _FIELD),
+        begin=job.begin,
+        end=job.end,
         gpus=tuple(clean(index, _FIELD) for index in job.gpus[:MOST_INDICES]),
-    )  # fmt: skip
+    )
 
 
 def commands_of(incident: Incident, alert: Alert) -> Iterator[EvidenceCommand]:
@@ -213,10 +197,13 @@ def commands_of(incident: Incident, alert: Alert) -> Iterator[EvidenceCommand]:
 
 def _remedy(alert: Alert, rule: RuleSteps | None, links: Links) -> Remedy:
     return remedy_of(
-        rule, alert.severity, alert.remediation, alert.advice,
+        rule,
+        alert.severity,
+        alert.remediation,
+        alert.advice,
         links.runbook_of(alert.rule, alert.runbook) or runbook_file(alert.runbook),
         {**alert.labels, "node": alert.node},
-    )  # fmt: skip
+    )
 
 
 def remedy_of(
@@ -273,15 +260,23 @@ def _line(event: Event) -> EvidenceLine:
 def _nearby_event(event: Event) -> NearbyEvent:
     process = event.data.get("process")
     return NearbyEvent(
-        at=event.at, kind="event", what=clean(event_name(event), _FIELD), gpu=clean(event.gpu or "", _FIELD),
-        line=_wording(event), process="" if process is None else clean(str(process), _FIELD),
-    )  # fmt: skip
+        at=event.at,
+        kind="event",
+        what=clean(event_name(event), _FIELD),
+        gpu=clean(event.gpu or "", _FIELD),
+        line=_wording(event),
+        process="" if process is None else clean(str(process), _FIELD),
+    )
 
 
 def _nearby_alert(alert: Alert) -> NearbyEvent:
     return NearbyEvent(
-        at=alert.since, kind="alert", what=alert.rule, gpu=clean(alert.gpu or "", _FIELD),
-        index=clean(alert.labels.get("gpu", ""), _FIELD), text=clean(alert.summary, _LINE),
+        at=alert.since,
+        kind="alert",
+        what=alert.rule,
+        gpu=clean(alert.gpu or "", _FIELD),
+        index=clean(alert.labels.get("gpu", ""), _FIELD),
+        text=clean(alert.summary, _LINE),
         process=clean(alert.labels.get("process", ""), _FIELD),
         job=clean(alert.labels.get("job", ""), _FIELD),
-    )  # fmt: skip
+    )

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Sequence
 from alerts.message.text import clean
 from api.alerts import Alert, Remediation
 
-_RECOVERED = frozenset(
-    {Remediation.RESET, Remediation.REBOOT, Remediation.COLD_START, Remediation.REPLACE}
-)
+_RECOVERED = frozenset({Remediation.RESET, Remediation.REBOOT, Remediation.COLD_START, Remediation.REPLACE})
 """Remediations that begin at the node."""
 _LONGEST = 160
 """Characters of a pattern that a person still reads on a small screen: three GPUs."""

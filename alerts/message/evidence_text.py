@@ -6,20 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from alerts.message.commands import show_of
-from api.evidence import (
-    Evidence,
-    EvidenceReadings,
-    EvidenceReply,
-    Remedy,
-)
-from present.alert.evidence import (
-    NEARBY,
-    NO_JOB,
-    history_rows,
-    job_text,
-    nearby_row,
-    nearby_what,
-)
+from api.evidence import Evidence, EvidenceReadings, EvidenceReply, Remedy
+from present.alert.evidence import NEARBY, NO_JOB, history_rows, job_text, nearby_row, nearby_what
 from present.device.gpu import clock_limit_row
 from present.device.reading import NONE, metric_text, plain, reading_text
 from telemetry.catalogue import BY_NAME
@@ -86,17 +74,13 @@ def card_lines(card: Evidence) -> Iterator[str]:
         yield from block("jobs at the moment", held or [NO_JOB])
     yield from block("log", [f"{time_of_day(one.at)}  {one.line}" for one in card.lines])
     yield from block("readings", _table(card.readings, card.moment))
-    nearby = [
-        f"{time_of_day(one.at)} {nearby_what(one)} {one.text or one.line}".rstrip()
-        for one in card.nearby
-    ]  # fmt: skip
+    nearby = [f"{time_of_day(one.at)} {nearby_what(one)} {one.text or one.line}".rstrip() for one in card.nearby]
     if card.nearby_total > len(card.nearby):
         nearby.append(f"and {card.nearby_total - len(card.nearby)} more")
     yield from block(NEARBY, nearby)
     for row, faults in history_rows(card):
         known = [
-            f"{timestamp(one.at)}  {one.rule} ({one.severity}) on {one.node} {one.place}"
-            f" board {one.serial}"
+            f"{timestamp(one.at)}  {one.rule} ({one.severity}) on {one.node} {one.place} board {one.serial}"
             for one in faults
         ]
         yield from block(f"{row.label}: {row.value}", known, empty=True)
@@ -161,9 +145,7 @@ def _shown(columns: Mapping[str, Sequence[float | None]], gaps: Mapping[str, str
 
 def _is_silent_at_zero(name: str) -> bool:
     metric = BY_NAME.get(name)
-    return metric is not None and (
-        metric.unit in {Unit.FLAG, Unit.STATE, Unit.COUNT} or metric.kind is Kind.COUNTER
-    )
+    return metric is not None and (metric.unit in {Unit.FLAG, Unit.STATE, Unit.COUNT} or metric.kind is Kind.COUNTER)
 
 
 def _table(readings: EvidenceReadings, moment: int) -> Iterator[str]:
@@ -190,10 +172,7 @@ def readings_table(
     nearest = min(range(last + 1), key=distances.__getitem__)
     picked = sorted({*range(last, -1, -every), 0, nearest})
     rows = [["", *(times[number] for number in picked)]]
-    rows += [
-        [metric_text(name), *(reading_text(name, columns[name][n]) for n in picked)]
-        for name in names
-    ]
+    rows += [[metric_text(name), *(reading_text(name, columns[name][n]) for n in picked)] for name in names]
     for row, name in zip(rows[1:], names, strict=True):
         if row[-1] == NONE and name in gaps:
             row[-1] = plain(gaps[name])
@@ -227,8 +206,7 @@ def _short_readings(card: Evidence) -> str:
     numbers = sorted(picked)
     shown = set(shown_columns(readings))
     parts = [
-        f"{metric_text(name)} "
-        + " → ".join(reading_text(name, readings.columns[name][number]) for number in numbers)
+        f"{metric_text(name)} " + " → ".join(reading_text(name, readings.columns[name][number]) for number in numbers)
         for name in _PAGE_METRICS
         if name in shown
     ]

@@ -46,9 +46,7 @@ def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> 
             blocks.append("\n".join(f"- {escaped(other)}" for other in others))
         if page.links:
             blocks.append(" · ".join(f"[{link.name}]({link.value})" for link in page.links))
-        blocks += [
-            f"{command.name}: `{command.value.replace('`', '')}`" for command in page.commands
-        ]
+        blocks += [f"{command.name}: `{command.value.replace('`', '')}`" for command in page.commands]
         whole = "\n\n".join(block for block in blocks if block)
         if limit is None or len(whole) <= limit:
             return whole

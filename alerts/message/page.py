@@ -58,9 +58,7 @@ class Links:
             return ""
         if self.runbook:
             return f"{self.runbook}#{quote(anchor, safe='-._~')}"
-        return (
-            f"{self.external.rstrip('/')}/runbook/{quote(rule, safe='')}" if self.external else ""
-        )
+        return f"{self.external.rstrip('/')}/runbook/{quote(rule, safe='')}" if self.external else ""
 
     def incident_of(self, key: str) -> str:
         """Return the URL of the page of an incident, by its key or that of an alert, with its evidence and
@@ -118,11 +116,7 @@ class Page:
 
 
 def page_of(
-    notice: Notice,
-    links: Links,
-    now: int,
-    evidence: EvidenceReply | None = None,
-    left_out: LeftOut | None = None,
+    notice: Notice, links: Links, now: int, evidence: EvidenceReply | None = None, left_out: LeftOut | None = None
 ) -> Page:
     """Return the content of a notice at a wall time, ns since 1970. `left_out`: a part that can't be made costs what
     is behind it in that part alone; without it, the page."""
@@ -141,7 +135,7 @@ def page_of(
         _part("links", _links(notice, lead, links, now), left_out),
         () if over or notice.reason == "test" else _part("commands", _commands(incident, lead), left_out),
         () if over or evidence is None else _part("evidence", _evidence(evidence, lead), left_out),
-    )  # fmt: skip
+    )
 
 
 def _is_storm(incident: Incident) -> bool:
@@ -151,11 +145,7 @@ def _is_storm(incident: Incident) -> bool:
 def _title(notice: Notice, lead: Alert | None, now: int) -> str:
     """Return the problem, its place, and since when. A part of kilowatch itself is placed by its cluster."""
     incident = notice.incident
-    cluster = (
-        ""
-        if lead is None or lead.node or lead.subject is not Subject.NODE
-        else _named("cluster", lead.labels)
-    )
+    cluster = "" if lead is None or lead.node or lead.subject is not Subject.NODE else _named("cluster", lead.labels)
     over = incident.ended is not None or notice.action is Action.RESOLVE or notice.reason == "test"
     since = "" if over else f"since {moment(incident.onset, now)}"
     return ", ".join(filter(None, (incident.title or incident.key, cluster, since)))
@@ -166,9 +156,13 @@ def _advice(incident: Incident, lead: Alert) -> tuple[str, str]:
     it in its meaning."""
     if not _is_storm(incident):
         return (lead.act, lead.description) if lead.act else (lead.description, "")
-    first = f"Look at what they share first: {', '.join(incident.shared)}" if incident.shared else (
-        "Look first for what they share: a feed, the cooling, a switch, a file server, a change that was rolled out"
-    )  # fmt: skip
+    first = (
+        f"Look at what they share first: {', '.join(incident.shared)}"
+        if incident.shared
+        else (
+            "Look first for what they share: a feed, the cooling, a switch, a file server, a change that was rolled out"
+        )
+    )
     starts = [one.since for one in incident.alerts if one.since]
     within = duration(max(1, -(-(max(starts) - min(starts)) // _SECOND))) if starts else ""
     seconds = f" Those listed began within {within}." if within else ""
@@ -225,10 +219,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
     elif incident.alerts:
         lead = incident.alerts[0]
         labels = lead.labels
-        yield (
-            "Runs there",
-            _joined(*(_named(name, labels) for name in ("job", "user", "account", "process"))),
-        )
+        yield ("Runs there", _joined(*(_named(name, labels) for name in ("job", "user", "account", "process"))))
         yield "What", "" if clean(incident.title).startswith(clean(lead.summary)) else lead.summary
         yield "Rule", " ".join(filter(None, (lead.rule, lead.id and f"({lead.id})")))
         yield "Remedy", "" if lead.remediation is None else lead.remediation.text
@@ -245,8 +236,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         yield "Circuits", labels.get("circuits", "")
         its = value_row(lead)
         shown = its.value in {"yes", "no", its.short} or (
-            not its.short
-            and re.search(rf"(?<![\w-]){re.escape(its.value)}(?![\w-])", clean(lead.summary))
+            not its.short and re.search(rf"(?<![\w-]){re.escape(its.value)}(?![\w-])", clean(lead.summary))
         )
         yield "Value", "" if shown else its.value
         yield "Limit", "" if its.value == its.short else its.short

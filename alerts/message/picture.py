@@ -56,9 +56,7 @@ def picture_of(card: Evidence) -> bytes | None:
     readings = card.readings
     shown = set(shown_columns(readings))
     panels = [
-        name
-        for name in _PANELS
-        if name in shown and sum(value is not None for value in readings.columns[name]) >= 2
+        name for name in _PANELS if name in shown and sum(value is not None for value in readings.columns[name]) >= 2
     ][:_MOST_PANELS]
     if not panels or readings.at[-1] <= readings.at[0]:
         return None
@@ -77,9 +75,7 @@ def picture_of(card: Evidence) -> bytes | None:
     return canvas.png()
 
 
-def _panel(
-    canvas: _Canvas, top: int, name: str, across: Sequence[int], values: Sequence[float | None]
-) -> None:
+def _panel(canvas: _Canvas, top: int, name: str, across: Sequence[int], values: Sequence[float | None]) -> None:
     present = [value for value in values if value is not None]
     low, high = min(present), max(present)
     last = values[-1]
@@ -94,7 +90,7 @@ def _panel(
         if value is None:
             before = None
             continue
-        y = lower - round((value - low) / span * (lower - upper)) if high > low else (upper + lower) // 2  # fmt: skip
+        y = lower - round((value - low) / span * (lower - upper)) if high > low else (upper + lower) // 2
         canvas.line(*(before or (x, y)), x, y, _LINE, thick=True)
         before = x, y
 

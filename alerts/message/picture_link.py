@@ -56,7 +56,5 @@ class PictureSigner:
         return signed and now < int(link.expires) * 1_000_000_000
 
     def _signature(self, incident: str, alert: str, expires: str) -> str:
-        body = msgspec.json.encode(
-            ["picture", incident, alert, expires]
-        )  # no part runs into the next
+        body = msgspec.json.encode(["picture", incident, alert, expires])  # no part runs into the next
         return hmac.new(self.key, body, hashlib.sha256).hexdigest()

@@ -82,10 +82,7 @@ class Alertmanager(TokenChannel, frozen=True, kw_only=True, tag="alertmanager"):
         except ConfigError as error:
             return Refused(str(error))
         result = await sender.post(
-            url.rstrip("/") + PATH,
-            msgspec.json.encode(alerts),
-            headers,
-            seconds=self.timeout_seconds,
+            url.rstrip("/") + PATH, msgspec.json.encode(alerts), headers, seconds=self.timeout_seconds
         )
         if isinstance(result, Later | Refused):
             return replace(result, reason=f"{url}: {result.reason}")

@@ -70,9 +70,7 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
             if not _client().add(url):
                 scheme = clean(url.partition("://")[0], 20)
                 raise ConfigError(
-                    where,
-                    f"URL {number} ({scheme}://...) is not supported by Apprise",
-                    "See `apprise --details`.",
+                    where, f"URL {number} ({scheme}://...) is not supported by Apprise", "See `apprise --details`."
                 )
 
     async def send(self, message: Message, sender: HttpSender) -> Answer:
@@ -85,9 +83,7 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
         over = message.notice.action in {Action.RESOLVE, Action.ACKNOWLEDGE}
         kind = "success" if over else _TYPE[message.notice.incident.severity]
         body = markdown(page, BODY, headline=False)
-        letter = _Letter(
-            cut(page.headline, TITLE), body, kind, message.picture() if self.picture else None
-        )
+        letter = _Letter(cut(page.headline, TITLE), body, kind, message.picture() if self.picture else None)
         return await _in_a_thread(urls, letter, self.timeout_seconds)
 
     def _urls(self, where: str) -> list[str]:
@@ -140,9 +136,7 @@ def _notify(urls: list[str], letter: _Letter, seconds: float) -> Answer:
     return _answer(statuses)
 
 
-async def _notify_all(
-    urls: list[str], letter: _Letter, picture: Path | None, seconds: float
-) -> list[Any]:
+async def _notify_all(urls: list[str], letter: _Letter, picture: Path | None, seconds: float) -> list[Any]:
     """Notify each service by itself: what one makes of a picture is no matter of the others."""
     return list(await asyncio.gather(*(_notify_one(url, letter, picture, seconds) for url in urls)))
 

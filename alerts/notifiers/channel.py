@@ -70,9 +70,7 @@ class HttpRequest(NamedTuple):
     headers: dict[str, str]
 
 
-class Channel(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
-):
+class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
     """Settings of all channels."""
 
     timeout_seconds: float = 10.0

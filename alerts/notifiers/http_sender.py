@@ -46,13 +46,7 @@ class HttpSender:
         return await self._request("GET", url, None, {}, seconds, None)
 
     async def _request(
-        self,
-        method: str,
-        url: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        seconds: float,
-        now: float | None,
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float, now: float | None
     ) -> Answer:
         try:
             async with self._session.request(

@@ -64,9 +64,7 @@ def remarks_of(alert: Alert, links: Links) -> dict[str, str]:
         "runbook_url": links.runbook_of(alert.rule, alert.runbook),
         "incident_url": links.incident_of(alert.key),
         "evidence_url": links.evidence_of(alert.key),
-        "dashboard_url": dashboard_of(alert, links, alert.since, alert.since + _AROUND)
-        if links.dashboard
-        else "",
+        "dashboard_url": dashboard_of(alert, links, alert.since, alert.since + _AROUND) if links.dashboard else "",
         "silence": silence_of([f"rule={alert.rule}", of, *gpu_condition([alert])]),
     }
     return {name: plain for name, value in found.items() if (plain := clean(value, 2000))}
@@ -88,11 +86,7 @@ def common(tables: list[dict[str, str]]) -> dict[str, str]:
     if not tables:
         return {}
     first, *rest = tables
-    return {
-        name: value
-        for name, value in first.items()
-        if all(table.get(name) == value for table in rest)
-    }
+    return {name: value for name, value in first.items() if all(table.get(name) == value for table in rest)}
 
 
 def posted(alert: Alert, links: Links) -> dict[str, Any]:

@@ -25,11 +25,7 @@ BODY = 4000
 _PICTURE_SECONDS = 5.0
 """Longest wait for an answer to a picture: the page before it has arrived."""
 _PRIORITY = {Severity.PAGE: 5, Severity.TICKET: 3, Severity.INFO: 2}
-_TAG = {
-    Severity.PAGE: "rotating_light",
-    Severity.TICKET: "warning",
-    Severity.INFO: "information_source",
-}
+_TAG = {Severity.PAGE: "rotating_light", Severity.TICKET: "warning", Severity.INFO: "information_source"}
 
 
 class Ntfy(UrlChannel, frozen=True, kw_only=True, tag="ntfy"):

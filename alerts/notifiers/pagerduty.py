@@ -20,10 +20,7 @@ from telemetry.text import rfc3339
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-URLS = {
-    "us": "https://events.pagerduty.com/v2/enqueue",
-    "eu": "https://events.eu.pagerduty.com/v2/enqueue",
-}
+URLS = {"us": "https://events.pagerduty.com/v2/enqueue", "eu": "https://events.eu.pagerduty.com/v2/enqueue"}
 SUMMARY = 1024
 """Characters of a summary; what is longer is refused."""
 BODY = 512_000
@@ -78,11 +75,7 @@ def event(message: Message, key: str) -> dict[str, Any]:
     """Return the event; acknowledge and resolve need only the dedup key."""
     notice = message.notice
     action = "trigger" if notice.action is Action.UPDATE else notice.action.value
-    body: dict[str, Any] = {
-        "routing_key": key,
-        "event_action": action,
-        "dedup_key": dedup_key(notice.incident.key),
-    }
+    body: dict[str, Any] = {"routing_key": key, "event_action": action, "dedup_key": dedup_key(notice.incident.key)}
     if action != "trigger":
         return body
     incident, page = notice.incident, message.page
@@ -96,8 +89,7 @@ def event(message: Message, key: str) -> dict[str, Any]:
         "component": _component(labels),
         "group": clean(labels.get("cluster", ""), _FIELD),
         "class": clean(lead.rule, _FIELD) if lead else "",
-        "custom_details": details(page)
-        | ({"Evidence": cards} if (cards := message.cards()) else {}),
+        "custom_details": details(page) | ({"Evidence": cards} if (cards := message.cards()) else {}),
     }
     body["payload"] = {name: value for name, value in body["payload"].items() if value}
     body["client"] = "kilowatch"
@@ -123,7 +115,7 @@ def encoded(body: dict[str, Any]) -> bytes:
     raw = msgspec.json.encode(body)
     if len(raw) <= BODY:
         return raw
-    short = {name: value for name, value in body["payload"]["custom_details"].items() if name != "Evidence"}  # fmt: skip
+    short = {name: value for name, value in body["payload"]["custom_details"].items() if name != "Evidence"}
     raw = msgspec.json.encode({**body, "payload": {**body["payload"], "custom_details": short}})
     if len(raw) <= BODY:
         return raw

@@ -18,7 +18,5 @@ def read(where: str, file: Path | None, variable: str) -> str:
         return read_secret(where, file, multiline=True)
     text = os.environ.get(variable, "").strip()
     if not text:
-        raise ConfigError(
-            where, f"the environment has no {variable}", "Set it for the service, or name a file."
-        )
+        raise ConfigError(where, f"the environment has no {variable}", "Set it for the service, or name a file.")
     return text

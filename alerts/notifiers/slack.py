@@ -59,8 +59,11 @@ class Slack(UrlChannel, frozen=True, kw_only=True, tag="slack"):
         refused = isinstance(answer, Refused) and answer.status == 400
         if not refused or not message.picture_url(self.public_url):
             return answer
-        log.warning("channel %s: refused with its picture, and sent without: can %s be reached from there?",
-                    message.channel, self.public_url)  # fmt: skip
+        log.warning(
+            "channel %s: refused with its picture, and sent without: can %s be reached from there?",
+            message.channel,
+            self.public_url,
+        )
         bare = replace(message, links=replace(message.links, pictures=None))
         return await super().send(bare, sender)
 

@@ -138,10 +138,7 @@ _SHOWN = ("shown_values", "shown_limits")
 
 
 def evaluate_slowly(
-    memory: RowMemory,
-    now: float,
-    evaluate: Callable[[], Evaluation],
-    seconds: float = SLOW_SECONDS,
+    memory: RowMemory, now: float, evaluate: Callable[[], Evaluation], seconds: float = SLOW_SECONDS
 ) -> Evaluation:
     """Return a new evaluation every few seconds, and the last verdicts in between, with the numbers beside bad ones."""
     verdicts = memory.array("verdicts", np.int8, UNKNOWN)

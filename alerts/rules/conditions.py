@@ -9,16 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from alerts.rules.condition import (
-    BAD,
-    GOOD,
-    UNKNOWN,
-    ConditionKind,
-    Evaluation,
-    Verdicts,
-    evaluate_slowly,
-    three,
-)
+from alerts.rules.condition import BAD, GOOD, UNKNOWN, ConditionKind, Evaluation, Verdicts, evaluate_slowly, three
 from alerts.rules.cooling import CoolingDrift
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
@@ -102,9 +93,7 @@ class AnyOf(_Joined, frozen=True, tag="any"):
         for evaluation in evaluations:
             bad |= evaluation.verdicts == BAD
             unknown |= evaluation.verdicts == UNKNOWN
-        if np.count_nonzero(unknown) and np.count_nonzero(
-            inputs.phase
-        ):  # else good and unknown make no difference
+        if np.count_nonzero(unknown) and np.count_nonzero(inputs.phase):  # else good and unknown make no difference
             unknown = self._unknown(evaluations, inputs)
         return _with_values(evaluations, three(bad, unknown & ~bad))
 
@@ -226,11 +215,7 @@ class Outlasts(ConditionKind, frozen=True, tag="outlasts"):
         pauses[long] += 1
         began[over] = np.nan
         own = self.factor * longest
-        need = np.where(
-            pauses >= self.seen,
-            np.clip(own, self.least, self.most),
-            np.clip(own, self.first, self.most),
-        )
+        need = np.where(pauses >= self.seen, np.clip(own, self.least, self.most), np.clip(own, self.first, self.most))
         if held.purposes:
             declared = np.zeros(held.count)
             for number, purpose in held.purposes.items():

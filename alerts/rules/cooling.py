@@ -120,9 +120,7 @@ class CoolingDrift(MetricCondition, frozen=True, kw_only=True, tag="cooling_drif
         unknown = np.isnan(level)
         usual = state.shown.astype(np.float32)
         found = three(bad & ~unknown, unknown)
-        causes = {
-            int(row): self._cause(inputs, state, int(row)) for row in np.flatnonzero(found == 1)
-        }
+        causes = {int(row): self._cause(inputs, state, int(row)) for row in np.flatnonzero(found == 1)}
         return Evaluation(found, usual + level, usual + self.by, causes=causes)
 
     def _cause(self, inputs: RuleInput, state: _State, row: int) -> Event:
@@ -134,9 +132,13 @@ class CoolingDrift(MetricCondition, frozen=True, kw_only=True, tag="cooling_drif
         entry = inputs.snapshot.fleet.gpus[row]
         node, gpu = ("", "") if entry is None else (entry[0], entry[1].uuid)
         return Event(
-            id=f"cooling-{gpu}-{inputs.snapshot.wall // _DAY}", node=node, at=inputs.snapshot.wall,
-            kind="cooling_drift", gpu=gpu, message=text,
-        )  # fmt: skip
+            id=f"cooling-{gpu}-{inputs.snapshot.wall // _DAY}",
+            node=node,
+            at=inputs.snapshot.wall,
+            kind="cooling_drift",
+            gpu=gpu,
+            message=text,
+        )
 
     def _beside(self, degrees: float) -> str:
         return f"{self.describe(abs(degrees))} {'below' if degrees < 0 else 'above'}"
@@ -232,10 +234,9 @@ class _State:
     @classmethod
     def of(cls, memory: RowMemory) -> _State:
         """Return the arrays of a memory."""
-        return cls(**{
-            name: memory.array(name, np.dtype(kind), fill, depth)
-            for name, (kind, fill, depth) in KEPT.items()
-        })  # fmt: skip
+        return cls(
+            **{name: memory.array(name, np.dtype(kind), fill, depth) for name, (kind, fill, depth) in KEPT.items()}
+        )
 
     def begin_anew(self, rows: Flags) -> None:
         """Forget some rows, but for their place."""

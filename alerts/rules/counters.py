@@ -43,9 +43,7 @@ class Rises(MetricCondition, frozen=True, tag="rises"):
             return self._waited(grown, growth, known, inputs, memory)
         return Evaluation(three(grown, ~known), growth)
 
-    def _waited(
-        self, grown: Flags, growth: Floats, known: Flags, inputs: RuleInput, memory: RowMemory
-    ) -> Evaluation:
+    def _waited(self, grown: Flags, growth: Floats, known: Flags, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Return the growth that has waited long enough, and that no XID has explained."""
         now = inputs.snapshot.now
         for row, event in inputs.events():
@@ -161,9 +159,7 @@ class Fraction(GatedCondition, frozen=True, tag="fraction"):
         if counts is not None:
             active = np.where(counts, active, 0.0)
             since = np.where(counts, since, 0.0)
-        (on, all_), elapsed = RollingWindow(memory, self.window, ["on", "all"]).add(
-            [active, since], now
-        )
+        (on, all_), elapsed = RollingWindow(memory, self.window, ["on", "all"]).add([active, since], now)
         longer = max(1.0, elapsed / self.window)
         need = self.window * (1.0 if self.load is None else 0.5) * longer
         share = on / np.maximum(all_, need)
@@ -179,9 +175,7 @@ def rate_text(value: float) -> str:
     return f"{value * 604_800:.4g}/week"
 
 
-def growth_since(
-    values: Floats, memory: RowMemory, now: float
-) -> tuple[Floats, Flags, Floats, Flags]:
+def growth_since(values: Floats, memory: RowMemory, now: float) -> tuple[Floats, Flags, Floats, Flags]:
     """Return how much a counter grew since it was last known (0 where it is not known now), where it is
     known now, the seconds that this took (inf for the first time), and where it was reset during a gap,
     so that its growth is not known after all."""

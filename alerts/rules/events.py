@@ -52,11 +52,7 @@ class _OfEvents(ConditionKind, frozen=True):
         return (
             (not self.faults or fault in self.faults)
             and fault not in self.other_than
-            and (
-                self.severity is None
-                or severity.value == self.severity.value
-                or number in self.whatever
-            )
+            and (self.severity is None or severity.value == self.severity.value or number in self.whatever)
         )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -131,17 +127,11 @@ class Happens(_OfEvents, frozen=True, tag="event"):
         spared = {row for row, event in inputs.events() if event.data.get("xid") in self.spared_by}
         if self.spared_by_page and inputs.subject is Subject.NODE:
             holders = inputs.snapshot.owner[Table.GPU]
-            spared |= {
-                int(holders[row])
-                for row, event in inputs.snapshot.events[Table.GPU]
-                if _is_page(event)
-            }
+            spared |= {int(holders[row]) for row, event in inputs.snapshot.events[Table.GPU] if _is_page(event)}
             spared |= {row for row, event in inputs.events() if _is_page(event)}
         return spared
 
-    def _due(
-        self, inputs: RuleInput, memory: RowMemory, spared: set[int]
-    ) -> list[tuple[int, Event]]:
+    def _due(self, inputs: RuleInput, memory: RowMemory, spared: set[int]) -> list[tuple[int, Event]]:
         """Return the events that have waited long enough, and that no other XID has spared: one a row,
         the others at the next ticks."""
         now, notes = inputs.snapshot.now, memory.notes
@@ -155,9 +145,7 @@ class Happens(_OfEvents, frozen=True, tag="event"):
                 waiting.events.setdefault(self.fault_of_alert(event), (now, event))
         due = []
         for row, waiting in list(notes.items()):
-            ready = (
-                fault for fault, (since, _) in waiting.events.items() if now - since >= self.wait
-            )
+            ready = (fault for fault, (since, _) in waiting.events.items() if now - since >= self.wait)
             fault = next(ready, None)
             if fault is not None:
                 due.append((row, waiting.events.pop(fault)[1]))
@@ -214,9 +202,7 @@ class Repeats(_OfEvents, frozen=True, kw_only=True, tag="repeats"):
         values = np.full(inputs.size, np.nan, np.float32)
         reached: dict[str, list[int]] = {}
         for row in list(memory.notes):
-            past = memory.notes[row] = [
-                one for one in memory.notes[row] if inputs.snapshot.now - one.at < self.window
-            ]
+            past = memory.notes[row] = [one for one in memory.notes[row] if inputs.snapshot.now - one.at < self.window]
             if not past:
                 del memory.notes[row]
                 continue

@@ -80,9 +80,7 @@ class Expression:
         try:
             _check(self._tree)
         except RecursionError as error:
-            raise ExpressionError(
-                "an expression is nested too deeply", "Split the rule."
-            ) from error
+            raise ExpressionError("an expression is nested too deeply", "Split the rule.") from error
         self.names = _names(self._tree)
         """The metrics that it reads, in the order in which they are written."""
 
@@ -106,9 +104,7 @@ def _parse(text: str) -> ast.expr:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         at = getattr(error, "text", None) or ""
         place = f" near {at.strip()[:60]!r}" if at.strip() else ""
-        raise ExpressionError(
-            f"{text!r} does not parse{place}", "Write for example: gpu_power_watts > 300"
-        ) from error
+        raise ExpressionError(f"{text!r} does not parse{place}", "Write for example: gpu_power_watts > 300") from error
 
 
 def _names(tree: ast.expr) -> tuple[str, ...]:
@@ -132,9 +128,7 @@ def _check(tree: ast.expr, *, truth: bool = True) -> None:
                 if type(op) not in _COMPARISONS:
                     raise ExpressionError(_cant(op), "Use > >= < <= == !=.")
         case ast.Constant(value=bool()):
-            raise ExpressionError(
-                "True and False can't be used here", "A flag is compared: name > 0."
-            )
+            raise ExpressionError("True and False can't be used here", "A flag is compared: name > 0.")
         case ast.Constant(value=int() | float() as value) if not truth:
             if abs(value) > LARGEST:
                 raise ExpressionError("a number is too large", "")
@@ -153,17 +147,12 @@ def _check(tree: ast.expr, *, truth: bool = True) -> None:
             for argument in args:
                 _check(argument, truth=False)
         case ast.Name() | ast.Constant(value=int() | float()) | ast.BinOp() | ast.Call():
-            raise ExpressionError(
-                f"{ast.unparse(tree)!r} is a number, not a condition", "Compare it: ... > 0."
-            )
+            raise ExpressionError(f"{ast.unparse(tree)!r} is a number, not a condition", "Compare it: ... > 0.")
         case ast.BoolOp() | ast.Compare() | ast.UnaryOp(op=ast.Not()):
-            raise ExpressionError(
-                f"{ast.unparse(tree)!r} is a condition, not a number", "Join conditions by and, or."
-            )
+            raise ExpressionError(f"{ast.unparse(tree)!r} is a condition, not a number", "Join conditions by and, or.")
         case _:
             raise ExpressionError(
-                _cant(tree),
-                "Use numbers, names, + - * / %, comparisons, and, or, not, abs, min, max.",
+                _cant(tree), "Use numbers, names, + - * / %, comparisons, and, or, not, abs, min, max."
             )
 
 
@@ -171,9 +160,7 @@ def _check_call(name: str, count: int) -> None:
     if name not in _CALLS:
         raise ExpressionError(f"there is no {name}()", f"There are {', '.join(_CALLS)}.")
     if (name == "abs") != (count == 1) or count == 0:
-        raise ExpressionError(
-            f"{name}() of {count}", "abs takes one value, min and max take two or more."
-        )
+        raise ExpressionError(f"{name}() of {count}", "abs takes one value, min and max take two or more.")
 
 
 def _cant(tree: ast.AST) -> str:
@@ -218,9 +205,7 @@ def _all(parts: list[Verdicts]) -> Verdicts:
     found = parts[0]
     for part in parts[1:]:
         false = (found == 0) | (part == 0)
-        found = np.where(
-            false, np.int8(0), np.where((found < 0) | (part < 0), np.int8(-1), np.int8(1))
-        )
+        found = np.where(false, np.int8(0), np.where((found < 0) | (part < 0), np.int8(-1), np.int8(1)))
     return found
 
 

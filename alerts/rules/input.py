@@ -137,9 +137,7 @@ class FleetSnapshot:
             rows = np.fromiter((node.row for node in nodes), np.intp)
             heard = np.fromiter((node.seen for node in nodes), np.float64)
             last[rows] = heard
-            ages[rows] = np.maximum(
-                self.now - np.maximum(heard, self.listening_since) - self.behind, 0.0
-            )
+            ages[rows] = np.maximum(self.now - np.maximum(heard, self.listening_since) - self.behind, 0.0)
             intervals[rows] = np.fromiter((node.interval for node in nodes), np.float64)
         return ages, intervals
 
@@ -194,9 +192,7 @@ class FleetSnapshot:
             count = len(heard)
             rows = np.fromiter((node.row for node in heard), np.intp, count)
             seen = np.fromiter((node.seen for node in heard), np.float64, count)
-            theirs = np.fromiter(
-                (node.sampled_at - node.clock_offset for node in heard), np.int64, count
-            )
+            theirs = np.fromiter((node.sampled_at - node.clock_offset for node in heard), np.int64, count)
             ours = self.wall - ((self.now - seen) * 1e9).astype(np.int64)
             skew[rows] = (theirs - ours) / 1e9
         return skew

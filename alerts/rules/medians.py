@@ -37,9 +37,7 @@ def medians(
     return median, size
 
 
-def _weighted(
-    values: Floats, groups: Index, count: int, rows: Index, others: Others
-) -> tuple[Floats, Index]:
+def _weighted(values: Floats, groups: Index, count: int, rows: Index, others: Others) -> tuple[Floats, Index]:
     """Return what `medians` would if each of the others were there as often as its weight says."""
     its = np.concatenate([values[rows], others.values.astype(values.dtype, copy=False)])
     where = np.concatenate([groups[rows], others.groups])

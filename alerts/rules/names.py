@@ -55,11 +55,7 @@ MONITOR_QUANTITIES = tuple(
 )
 """Columns of the monitor's snapshot, for the rules of `monitor.toml`."""
 
-WORDS: dict[str, Word] = {
-    **BY_NAME,
-    **QUANTITY_BY_NAME,
-    **{quantity.name: quantity for quantity in MONITOR_QUANTITIES},
-}
+WORDS: dict[str, Word] = {**BY_NAME, **QUANTITY_BY_NAME, **{quantity.name: quantity for quantity in MONITOR_QUANTITIES}}
 """By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, `port_`, `instance_`, and one for each snapshot."""
 
 

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from alerts.rules.condition import (
-    BAD,
-    GOOD,
-    UNKNOWN,
-    ConditionKind,
-    Evaluation,
-    evaluate_slowly,
-    three,
-)
+from alerts.rules.condition import BAD, GOOD, UNKNOWN, ConditionKind, Evaluation, evaluate_slowly, three
 from alerts.rules.counters import growth_since
 from alerts.rules.gpu_jobs import GpuHolding
 from alerts.rules.input import RuleInput
@@ -122,10 +114,7 @@ class LoadsCircuit(ConditionKind, frozen=True, tag="loads_circuit"):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report a level below the one that clears, and a share that is none."""
         if not 0 < self.clear <= self.level:
-            yield (
-                f"clear = {self.clear:g} is not below level = {self.level:g}",
-                "Write a lower one.",
-            )
+            yield (f"clear = {self.clear:g} is not below level = {self.level:g}", "Write a lower one.")
         if not 0 < self.share <= 1:
             yield f"share = {self.share:g} is no share of the power", "Write a number up to 1."
 
@@ -157,9 +146,7 @@ class LoadsCircuit(ConditionKind, frozen=True, tag="loads_circuit"):
             if not watts[most] > 0 or watts[most] < self.share * total:
                 continue
             its = rows[jobs == most]
-            lead = int(
-                its[np.argmax(inputs.active[its])]
-            )  # the one that has the alert, else the first
+            lead = int(its[np.argmax(inputs.active[its])])  # the one that has the alert, else the first
             if anew[lead]:  # another job: the one that was bad is gone
                 continue
             bad[lead] = True
@@ -186,9 +173,14 @@ def _of_circuit(inputs: RuleInput, row: int, circuit: str, line: str) -> Event:
     entry = inputs.snapshot.fleet.gpus[row]
     node, gpu = ("", "") if entry is None else (entry[0], entry[1].uuid)
     return Event(
-        id=f"circuit-{circuit}-{inputs.snapshot.wall}", node=node, at=inputs.snapshot.wall,
-        kind="circuit_near", gpu=gpu, message=line, data={"circuit": circuit},
-    )  # fmt: skip
+        id=f"circuit-{circuit}-{inputs.snapshot.wall}",
+        node=node,
+        at=inputs.snapshot.wall,
+        kind="circuit_near",
+        gpu=gpu,
+        message=line,
+        data={"circuit": circuit},
+    )
 
 
 class BelowOwn(ConditionKind, frozen=True, tag="below_own"):
@@ -223,12 +215,8 @@ class BelowOwn(ConditionKind, frozen=True, tag="below_own"):
         mean[anew] = level[anew] = np.nan
         values = inputs.values(self.metric)
         read = ~np.isnan(values) & (numbers > 0)
-        mean[read] = np.where(
-            np.isnan(mean), values, mean + min(1.0, seconds / self.window) * (values - mean)
-        )[read]
-        weight = np.where(
-            mean > level, min(1.0, seconds / _RISE_SECONDS), min(1.0, seconds / _FALL_SECONDS)
-        )
+        mean[read] = np.where(np.isnan(mean), values, mean + min(1.0, seconds / self.window) * (values - mean))[read]
+        weight = np.where(mean > level, min(1.0, seconds / _RISE_SECONDS), min(1.0, seconds / _FALL_SECONDS))
         level[read] = np.where(np.isnan(level), mean, level + weight * (mean - level))[read]
         unknown = ~read | np.isnan(level)
         limits = self.share * level
@@ -291,13 +279,9 @@ class Quiet(ConditionKind, frozen=True, tag="quiet"):
             present = growth / seconds
             weight = np.minimum(1.0, seconds / self.window)
             slow = np.minimum(1.0, seconds / _USUAL_SECONDS)
-            rate[read] = np.where(
-                np.isnan(rate), present, rate + weight * (present - rate)
-            )[read]  # fmt: skip
+            rate[read] = np.where(np.isnan(rate), present, rate + weight * (present - rate))[read]
             quiet = rate <= self.share * usual
-            usual[read] = np.where(
-                np.isnan(usual), present, usual + slow * (present - usual)
-            )[read]  # fmt: skip
+            usual[read] = np.where(np.isnan(usual), present, usual + slow * (present - usual))[read]
         bad = (quiet & (usual > 0)) | unsupported
         return Evaluation(three(bad, ~unsupported & (np.isnan(rate) | ~(usual > 0))), rate)
 
@@ -349,10 +333,7 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report shares that compare nothing, or the wrong way round."""
         if (self.below is None) == (self.above is None):
-            yield (
-                "it needs one of `below` and `above`",
-                "Write below = 0.95 for 5 % under the median.",
-            )
+            yield ("it needs one of `below` and `above`", "Write below = 0.95 for 5 % under the median.")
         if self.below is not None and not 0 < self.below < 1:
             yield f"below = {self.below:g} is no share of the median", "Write a number from 0 to 1."
         if self.above is not None and self.above <= 1:
@@ -415,9 +396,7 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
         """Return whether a window is full. Windows of several aggregators begin and end together."""
         snapshot, state = inputs.snapshot, memory.state
         if snapshot.elsewhere is None:
-            over: bool = (
-                snapshot.now - state.setdefault("window_began", snapshot.now) >= self.window * 0.99
-            )
+            over: bool = snapshot.now - state.setdefault("window_began", snapshot.now) >= self.window * 0.99
             if over:
                 state["window_began"] = snapshot.now
             return over
@@ -466,9 +445,16 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
         return f"{self.digest}/mean"
 
     def _joint(
-        self, elsewhere: PeersElsewhere, moment: int, mean: Floats, there: Flags, groups: Index,
-        count: int, memory: RowMemory, now: float,
-    ) -> _Window:  # fmt: skip
+        self,
+        elsewhere: PeersElsewhere,
+        moment: int,
+        mean: Floats,
+        there: Flags,
+        groups: Index,
+        count: int,
+        memory: RowMemory,
+        now: float,
+    ) -> _Window:
         """Return what is compared where others have GPUs of the same jobs."""
         own = mean / self._usual(memory)
         found = elsewhere.compared(self.digest, moment, own, there, groups, memory.part(1), now)
@@ -599,14 +585,10 @@ class JobShare(ConditionKind, frozen=True):
             lead = self._leads(inputs, numbers, verdict_bad, bad_rows, held.count)
             verdict_unknown |= verdict_bad & ~lead
             verdict_bad &= lead
-        verdict_unknown[anew] = verdict_bad[anew] = (
-            False  # another job: the one that was bad is gone
-        )
+        verdict_unknown[anew] = verdict_bad[anew] = False  # another job: the one that was bad is gone
         return Evaluation(three(verdict_bad, verdict_unknown))
 
-    def _leads(
-        self, inputs: RuleInput, numbers: Index, bad: Flags, bad_rows: Flags, count: int
-    ) -> Flags:
+    def _leads(self, inputs: RuleInput, numbers: Index, bad: Flags, bad_rows: Flags, count: int) -> Flags:
         """Return for each bad job the row that stands for it: the one that has the alert, else the first."""
         rows = np.flatnonzero(bad)
         rank = np.where(inputs.active[rows], 0, np.where(bad_rows[rows], 1, 2))

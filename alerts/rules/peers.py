@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from alerts.rules.condition import (
-    Evaluation,
-    evaluate_slowly,
-    three,
-)
+from alerts.rules.condition import Evaluation, evaluate_slowly, three
 from alerts.rules.counters import growth_since, rate_text
 from alerts.rules.input import RuleInput
 from alerts.rules.levels import GatedCondition, is_open
@@ -77,10 +73,7 @@ class Outlier(GatedCondition, frozen=True, tag="outlier"):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report shares that compare nothing, or the wrong way round."""
         if self.below is None and self.above is None:
-            yield (
-                "an outlier needs `below` or `above`",
-                "Write below = 0.9 for 10 % under the median.",
-            )
+            yield ("an outlier needs `below` or `above`", "Write below = 0.9 for 10 % under the median.")
         if self.below is not None and not 0 < self.below < 1:
             yield f"below = {self.below:g} is no share of the median", "Write a number from 0 to 1."
         if self.above is not None and self.above <= 1:
@@ -94,11 +87,7 @@ class Outlier(GatedCondition, frozen=True, tag="outlier"):
         if self.window:
             for name in (self.metric, *self.plus):
                 word = WORDS.get(name)
-                if (
-                    word is not None
-                    and word.kind is not Kind.COUNTER
-                    and word.unit is not Unit.COUNT
-                ):
+                if word is not None and word.kind is not Kind.COUNTER and word.unit is not Unit.COUNT:
                     yield f"{name} counts nothing", "Remove `window`."
             if self.among == "both":
                 yield "a rate is not compared with both", 'Write among = "either".'
@@ -170,18 +159,21 @@ class Outlier(GatedCondition, frozen=True, tag="outlier"):
         return Evaluation(three(bad, ~bad & (~fine | blind)), values, limits)
 
     def _joint(
-        self, elsewhere: PeersElsewhere, inputs: RuleInput, values: Floats, there: Flags,
-        groups: Index, memory: RowMemory,
-    ) -> Compared:  # fmt: skip
+        self,
+        elsewhere: PeersElsewhere,
+        inputs: RuleInput,
+        values: Floats,
+        there: Flags,
+        groups: Index,
+        memory: RowMemory,
+    ) -> Compared:
         """Return what is compared where others have GPUs of the same jobs, and state our own readings."""
         key, moment = self.digest, elsewhere.moment(inputs.snapshot.wall)
         found = elsewhere.compared(key, moment, values, there, groups, memory, inputs.snapshot.now)
         elsewhere.state(key, moment, values, there, groups, memory)
         return found
 
-    def _rates_elsewhere(
-        self, inputs: RuleInput, rates: Floats, whole: Flags
-    ) -> tuple[Others | None, Flags]:
+    def _rates_elsewhere(self, inputs: RuleInput, rates: Floats, whole: Flags) -> tuple[Others | None, Flags]:
         """State our own rates where others may have GPUs of the same jobs, and return theirs, and the rows of jobs
         of which a part is out of sight."""
         elsewhere, snapshot = inputs.snapshot.elsewhere, inputs.snapshot
@@ -197,12 +189,7 @@ class Outlier(GatedCondition, frozen=True, tag="outlier"):
         found = growth_since(inputs.values(self.metric), memory, now)
         for number, name in enumerate(self.plus, 1):
             more = growth_since(inputs.values(name), memory.part(number), now)
-            found = (
-                found[0] + more[0],
-                found[1] | more[1],
-                np.minimum(found[2], more[2]),
-                found[3] | more[3],
-            )
+            found = (found[0] + more[0], found[1] | more[1], np.minimum(found[2], more[2]), found[3] | more[3])
         return found
 
     def _rates(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
@@ -240,16 +227,12 @@ class Outlier(GatedCondition, frozen=True, tag="outlier"):
             asked = np.zeros(count, np.bool_)
             asked[groups[suspects]] = True
             asked[0] = False
-            median, size = medians(
-                rates, groups, count, whole & asked[groups], others if way == "job" else None
-            )
+            median, size = medians(rates, groups, count, whole & asked[groups], others if way == "job" else None)
             enough = suspects & asked[groups] & (size[groups] - whole >= self.peers)
             if way == "job":
                 enough &= ~blind
             middle = np.where(enough, median[groups], np.inf)
-            limits = np.minimum(
-                limits, np.maximum(middle * (self.above or 1.0), middle + self.least)
-            )
+            limits = np.minimum(limits, np.maximum(middle * (self.above or 1.0), middle + self.least))
         bad = suspects & (rates >= limits)
         unknown = (~whole & ~bad) | (suspects & np.isinf(limits)) | (suspects & blind & ~bad)
         return Evaluation(three(bad, unknown), rates, limits)

@@ -58,9 +58,7 @@ class StatedValues(NamedTuple):
         chosen = at[self.identities[at] == wanted[: len(at)]]
         counts = np.minimum(self.compared, STATED)
         values = self.values[_spans((np.cumsum(counts) - counts)[chosen], counts[chosen])]
-        return StatedValues(
-            self.moment, self.identities[chosen], self.rows[chosen], self.compared[chosen], values
-        )
+        return StatedValues(self.moment, self.identities[chosen], self.rows[chosen], self.compared[chosen], values)
 
 
 class Compared(NamedTuple):
@@ -182,9 +180,8 @@ class PeersElsewhere:
         return int(wall // int(seconds * 1e9))
 
     def compared(
-        self, key: str, moment: int, values: Floats, there: Flags, groups: Index, memory: RowMemory,
-        now: float,
-    ) -> Compared:  # fmt: skip
+        self, key: str, moment: int, values: Floats, there: Flags, groups: Index, memory: RowMemory, now: float
+    ) -> Compared:
         """Return what is compared at a moment. `key`: name of the comparison; `memory`: its own."""
         newest, before = self._held(values, groups, memory)
         stated = memory.state.get("stated", moment)
@@ -199,9 +196,7 @@ class PeersElsewhere:
         there = np.where(late, ~np.isnan(before), there) & ~unseen
         return Compared(own, there, found.others, unseen, late)
 
-    def state(
-        self, key: str, moment: int, values: Floats, there: Flags, groups: Index, memory: RowMemory
-    ) -> None:
+    def state(self, key: str, moment: int, values: Floats, there: Flags, groups: Index, memory: RowMemory) -> None:
         """State the values of a moment, the first ones of it; they are compared in the next one."""
         if memory.state.get("stated") == moment:
             return
@@ -243,9 +238,7 @@ class PeersElsewhere:
         size = np.bincount(its[chosen], minlength=len(self._numbers))
         low, high = _segments(size)
         first = np.repeat(np.cumsum(size) - size, np.minimum(size, STATED))
-        self._stated[key] = StatedValues(
-            moment, self._sorted, rows, size, ranked[first + (low + high - 1) // 2]
-        )
+        self._stated[key] = StatedValues(moment, self._sorted, rows, size, ranked[first + (low + high - 1) // 2])
 
     def _others(self, key: str, wanted: int) -> _Elsewhere:
         """Return what others stated of a moment, or of the one beside it."""
@@ -274,9 +267,7 @@ class PeersElsewhere:
         self._found[key] = wanted, self._turn, found
         return found
 
-    def _shared(
-        self, key: str, groups: Index, found: _Elsewhere, now: float
-    ) -> tuple[Flags, Flags]:
+    def _shared(self, key: str, groups: Index, found: _Elsewhere, now: float) -> tuple[Flags, Flags]:
         """Return the groups that others have too, and those of which a part is out of sight."""
         here = np.bincount(groups, minlength=len(self._identities))
         settled = now - self._moved_at >= SETTLE_SECONDS
@@ -296,11 +287,7 @@ class PeersElsewhere:
     @property
     def blind(self) -> Identities:
         """The groups that have no verdict in a comparison, since a part of them is out of sight; ascending."""
-        found = [
-            identities[blind]
-            for identities, blind in self._blind.values()
-            if identities is self._identities
-        ]
+        found = [identities[blind] for identities, blind in self._blind.values() if identities is self._identities]
         return np.intersect1d(np.concatenate(found), self._sorted) if found else self._sorted[:0]
 
     def apart(self, member: str) -> bool:
@@ -318,16 +305,17 @@ class PeersElsewhere:
 
     def answer(self, wanted: Identities, known: Mapping[str, int]) -> dict[str, StatedValues]:
         """Return what we stated last of some groups, ascending, by comparison; not what is known already."""
-        return {
-            key: stated.of(wanted)
-            for key, stated in self._stated.items()
-            if stated.moment != known.get(key)
-        }
+        return {key: stated.of(wanted) for key, stated in self._stated.items() if stated.moment != known.get(key)}
 
     def hear(
-        self, asked: Identities, answers: Mapping[str, Mapping[str, StatedValues]],
-        others: Mapping[str, str], now: float, *, moved: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        asked: Identities,
+        answers: Mapping[str, Mapping[str, StatedValues]],
+        others: Mapping[str, str],
+        now: float,
+        *,
+        moved: bool = False,
+    ) -> None:
         """Note the answers of a round, by member. `others`: those that may have something, and their processes;
         `moved`: whether nodes have changed hands since the round before."""
         gone = [name for name, its in self._heard.items() if others.get(name) != its.process]

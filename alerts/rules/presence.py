@@ -7,14 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from alerts.rules.condition import (
-    ConditionKind,
-    Evaluation,
-    MetricCondition,
-    among,
-    evaluate_slowly,
-    three,
-)
+from alerts.rules.condition import ConditionKind, Evaluation, MetricCondition, among, evaluate_slowly, three
 from alerts.rules.input import RuleInput
 from alerts.rules.row_memory import Flags, Floats, Index, RowMemory
 from api.alerts import Subject

@@ -56,9 +56,7 @@ class RowMemory:
             self._parts.append(RowMemory(self.size))
         return self._parts[number]
 
-    def array(
-        self, name: str, dtype: npt.DTypeLike, fill: float, depth: int | None = None
-    ) -> npt.NDArray[Any]:
+    def array(self, name: str, dtype: npt.DTypeLike, fill: float, depth: int | None = None) -> npt.NDArray[Any]:
         """Return an array of shape (size,), or (depth, size); made at the first call."""
         if name not in self._arrays:
             shape = (self.size,) if depth is None else (depth, self.size)
@@ -92,9 +90,7 @@ class RowMemory:
             moved = dict(zip(change.old.tolist(), change.new.tolist(), strict=True))
             touched = set(change.touched.tolist())
             self.notes = {
-                moved.get(row, row): note
-                for row, note in self.notes.items()
-                if row in moved or row not in touched
+                moved.get(row, row): note for row, note in self.notes.items() if row in moved or row not in touched
             }
         for part in self._parts:
             part.move(change)

@@ -22,14 +22,7 @@ from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import Condition, OfJob, Outlasts
 from alerts.rules.levels import Gate, In
 from alerts.rules.names import WORDS, home, in_reach
-from alerts.rules.of_jobs import (
-    BelowOwn,
-    HeldByJob,
-    LoadsCircuit,
-    ProcessOutside,
-    Quiet,
-    SlowInJob,
-)
+from alerts.rules.of_jobs import BelowOwn, HeldByJob, LoadsCircuit, ProcessOutside, Quiet, SlowInJob
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import DriverCondition, Silent, Skewed, Worked
 from api.alerts import Remediation, Severity, Subject
@@ -52,9 +45,7 @@ FIELDS = (
 """Names in braces in a rule's `summary`, `act` and `description`, beside those of metrics."""
 
 
-Span = Literal[
-    "gpu", "burst", "node", "rack", "circuit", "domain", "switch", "server", "job", "rule"
-]
+Span = Literal["gpu", "burst", "node", "rack", "circuit", "domain", "switch", "server", "job", "rule"]
 """Which alerts of a rule are one incident; `rule` is all of them, `burst` those of one GPU, or of
 several GPUs of a node within a minute."""
 
@@ -220,9 +211,7 @@ def load(paths: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Rule, ...
         for name in (one.rule for one in rule.inhibits):
             if name not in rules:
                 hint = did_you_mean(name, rules)
-                raise ConfigError(
-                    f"rule {rule.name}", f"it inhibits {name!r}, which is no rule", hint
-                )
+                raise ConfigError(f"rule {rule.name}", f"it inhibits {name!r}, which is no rule", hint)
     return tuple(rule for rule in rules.values() if rule.enabled)
 
 
@@ -300,13 +289,9 @@ def _with_numbers(raw: Any) -> Any:
 
 def _switched_off(where: str, name: Any) -> Rule:
     """Return a shipped rule that an operator's file names only to switch it off."""
-    shipped = {
-        rule.name: rule for path in sorted(FOLDER.glob("*rules.toml")) for rule in read(path)
-    }
+    shipped = {rule.name: rule for path in sorted(FOLDER.glob("*rules.toml")) for rule in read(path)}
     if name not in shipped:
-        raise ConfigError(
-            where, "no shipped rule of this name to switch off", did_you_mean(str(name), shipped)
-        )
+        raise ConfigError(where, "no shipped rule of this name to switch off", did_you_mean(str(name), shipped))
     return msgspec.structs.replace(shipped[name], enabled=False)
 
 
@@ -365,10 +350,7 @@ def _example_problems(example: Example) -> Iterator[tuple[str, str]]:
     if given != then:
         yield f"an example has {given} steps given and {then} then", "Write one for each."
     if any(len(words_of(words)) not in {1, given} for words in example.jobs):
-        yield (
-            f"an example has {given} steps, and other ones of its jobs",
-            "Write one for each, or one.",
-        )
+        yield (f"an example has {given} steps, and other ones of its jobs", "Write one for each, or one.")
     for name, words in (*example.beside.items(), *of_peers):
         if name not in WORDS:
             yield f"an example gives {name!r}, which is no metric", did_you_mean(name, WORDS)
@@ -377,10 +359,7 @@ def _example_problems(example: Example) -> Iterator[tuple[str, str]]:
 
 
 def _time_problems(rule: Rule) -> Iterator[tuple[str, str]]:
-    if not all(
-        0 <= seconds < math.inf
-        for seconds in (rule.hold, rule.keep, rule.settle, rule.grace or 0.0)
-    ):
+    if not all(0 <= seconds < math.inf for seconds in (rule.hold, rule.keep, rule.settle, rule.grace or 0.0)):
         yield "hold, keep, settle and grace are seconds, and not below 0", ""
     edge = any(part.edge for part in conditions_of(rule.when))
     if rule.hold and rule.when.edge:
@@ -440,10 +419,7 @@ def _part_problems(rule: Rule, part: ConditionKind) -> Iterator[tuple[str, str]]
         yield "only GPUs belong to jobs", 'Write table = "gpu".'
     if isinstance(part, Outlier) and rule.table not in {Subject.GPU, Subject.LINK}:
         yield "only GPUs and links have peers", 'Write table = "gpu".'
-    if (
-        isinstance(part, Silent | Skewed | Worked | DriverCondition)
-        and rule.table is not Subject.NODE
-    ):
+    if isinstance(part, Silent | Skewed | Worked | DriverCondition) and rule.table is not Subject.NODE:
         yield "only nodes fall silent, have work, a clock or a driver", 'Write table = "node".'
 
 
@@ -458,10 +434,7 @@ def _field_problems(template: str, *, facts: bool) -> Iterator[tuple[str, str]]:
     for name in names:
         if name not in FIELDS and name not in WORDS and not (facts and name.isidentifier()):
             hint = did_you_mean(name, [*FIELDS, *WORDS])
-            yield (
-                f"{{{name}}} has no meaning",
-                hint or f"Use the name of a metric, or one of: {', '.join(FIELDS)}.",
-            )
+            yield (f"{{{name}}} has no meaning", hint or f"Use the name of a metric, or one of: {', '.join(FIELDS)}.")
 
 
 def _fields_of(template: str) -> Iterator[str]:

@@ -7,12 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from alerts.rules.condition import (
-    ConditionKind,
-    Evaluation,
-    evaluate_slowly,
-    three,
-)
+from alerts.rules.condition import ConditionKind, Evaluation, evaluate_slowly, three
 from alerts.rules.input import RuleInput
 from alerts.rules.levels import GatedCondition, is_open
 from alerts.rules.names import WORDS
@@ -159,22 +154,14 @@ class Forecast(ConditionKind, frozen=True, tag="forecast"):
         moments.append(now)
         seconds = self._eta(inputs, values, ring[: len(moments)], moments)
         memory.array("eta", np.float32, np.nan)[:] = seconds
-        return Evaluation(
-            three(seconds <= self.within, np.isnan(values) | np.isnan(seconds)),
-            seconds,
-            self.within,
-        )
+        return Evaluation(three(seconds <= self.within, np.isnan(values) | np.isnan(seconds)), seconds, self.within)
 
-    def _eta(
-        self, inputs: RuleInput, values: Floats, points: Floats, moments: list[float]
-    ) -> Floats:
+    def _eta(self, inputs: RuleInput, values: Floats, points: Floats, moments: list[float]) -> Floats:
         """Return the seconds until the level; inf without a trend to it, NaN when too little is known."""
         if len(moments) < _POINTS:
             return np.full(len(values), np.nan)
         third = _POINTS // 3
-        early, middle, late = (
-            np.median(points[part * third : (part + 1) * third], axis=0) for part in range(3)
-        )
+        early, middle, late = (np.median(points[part * third : (part + 1) * third], axis=0) for part in range(3))
         seconds = 2 / 3 * (moments[-1] - moments[0]) * _POINTS / (_POINTS - 1)
         slope = (late - early) / seconds
         steady = (np.minimum(early, late) < middle) & (middle < np.maximum(early, late))
@@ -210,10 +197,7 @@ class Frozen(ConditionKind, frozen=True, tag="frozen"):
             yield "too little to call frozen", "Name two metrics or more in `of`, and `seconds`."
         for name in self.of:
             if name in WORDS and WORDS[name].unit in {Unit.STATE, Unit.FLAG}:
-                yield (
-                    f"{name} may stay the same forever",
-                    "Name readings that change by themselves.",
-                )
+                yield (f"{name} may stay the same forever", "Name readings that change by themselves.")
 
     def describe(self, value: float) -> str:
         """Return the duration."""

@@ -47,15 +47,9 @@ class RollingWindow:
             memory.state["included"] = included
             for name in self._names:
                 if f"{name}_used" in memory.state:
-                    np.sum(
-                        self._ring(name)[: len(moments)][list(included)],
-                        axis=0,
-                        out=self._sum(name),
-                    )
+                    np.sum(self._ring(name)[: len(moments)][list(included)], axis=0, out=self._sum(name))
         zero = np.zeros(memory.size, np.float32)
-        return [
-            self._sum(name) if f"{name}_used" in memory.state else zero for name in self._names
-        ], now - start
+        return [self._sum(name) if f"{name}_used" in memory.state else zero for name in self._names], now - start
 
     def _reset(self) -> None:
         self._memory.moments.clear()

@@ -84,11 +84,7 @@ def evaluate_statement(name: str) -> FaultAlone:
 def _evaluate_nvlink5(record: Xid, code: SubCode | None) -> FaultAlone:
     if code is None:
         harmless = record.xid in {147, 148} or (record.fatal is False and record.registers)
-        return (
-            ("nvlink_noise", XidSeverity.IGNORE)
-            if harmless
-            else ("nvlink_errors", XidSeverity.TICKET)
-        )
+        return ("nvlink_noise", XidSeverity.IGNORE) if harmless else ("nvlink_errors", XidSeverity.TICKET)
     if code.action == "IGNORE":
         return "nvlink_noise", XidSeverity.IGNORE
     if code.action == "RESET_GPU" and record.xid in {144, 146, 150}:

@@ -6,13 +6,7 @@ import re
 from typing import Any
 
 from alerts.xid.catalogue import XidSeverity, meaning_of
-from alerts.xid.evaluate import (
-    SITE,
-    FaultAlone,
-    evaluate_statement,
-    evaluate_switch,
-    evaluate_xid,
-)
+from alerts.xid.evaluate import SITE, FaultAlone, evaluate_statement, evaluate_switch, evaluate_xid
 from alerts.xid.nvlink5 import SubCode, decode
 from alerts.xid.sxids import sxids
 from telemetry.devices import Event
@@ -41,11 +35,7 @@ def fault_of(event: Event) -> FaultAlone:
             return evaluate_statement(str(data.get("what")))
         case "node_log" if (stated := node_statements().get(str(data.get("what")))) is not None:
             # a reading tells of the others
-            return (
-                (stated.fault, XidSeverity(stated.severity))
-                if stated.heard
-                else ("", XidSeverity.IGNORE)
-            )
+            return (stated.fault, XidSeverity(stated.severity)) if stated.heard else ("", XidSeverity.IGNORE)
         case "gpu_lost":
             return "gpu_lost", XidSeverity.PAGE
         case _:
@@ -86,9 +76,7 @@ def unit_labels(event: Event) -> dict[str, str]:
 def rule_of_reading(event: Event) -> str:
     """Return the rule whose reading shows what a line of the kernel says, and does not name the unit; "" without
     one."""
-    stated = (
-        node_statements().get(str(event.data.get("what"))) if event.kind == "node_log" else None
-    )
+    stated = node_statements().get(str(event.data.get("what"))) if event.kind == "node_log" else None
     return (stated.rule or "") if stated is not None and stated.names_unit else ""
 
 

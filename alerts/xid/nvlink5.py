@@ -63,8 +63,6 @@ def decode(xid: int, words: Sequence[int]) -> SubCode | None:
     if xid not in XIDS or not words:
         return None
     for rule in _rules(xid):
-        if words[0] & rule.mask == rule.value and (
-            rule.status is None or (len(words) > 1 and words[1] == rule.status)
-        ):
+        if words[0] & rule.mask == rule.value and (rule.status is None or (len(words) > 1 and words[1] == rule.status)):
             return rule.code
     return None

@@ -43,11 +43,7 @@ def sxids() -> dict[int, SxidMeaning]:
     """Return every known SXID by number."""
     text = files("alerts.xid").joinpath("sxids.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text)
-    fatal = {
-        sxid: (Fatality(group["degree"]), group["source"])
-        for group in table["fatal"]
-        for sxid in group["sxids"]
-    }
+    fatal = {sxid: (Fatality(group["degree"]), group["source"]) for group in table["fatal"] for sxid in group["sxids"]}
     names = {
         unit["first"] + number: f"{unit['name']}_{member}"
         for unit in table["unit"]

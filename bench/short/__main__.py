@@ -69,18 +69,13 @@ def _ingest(gpus: int, rounds: int) -> Paired:
         ),
         rounds,
         rounds + 2,
-    )  # fmt: skip
+    )
 
 
 PAIRED = (
     _ingest(20_000, 3),
     _ingest(60_000, 3),
-    Paired(
-        "bench.short.collector",
-        (Figure("collector-memory", "MiB, PSS", MEMORY, "pss_mib"),),
-        2,
-        3,
-    ),
+    Paired("bench.short.collector", (Figure("collector-memory", "MiB, PSS", MEMORY, "pss_mib"),), 2, 3),
     Paired(
         "bench.dashboard --nodes 250 --seconds 15",
         (
@@ -109,9 +104,7 @@ def tree_of(commit: str, place: Path = FOLDER) -> Path:
         with tempfile.TemporaryDirectory(dir=place) as unfinished:
             new = Path(unfinished) / "tree"
             new.mkdir()
-            archive = subprocess.run(
-                ["git", "archive", folder.name], check=True, capture_output=True, cwd=ROOT
-            )
+            archive = subprocess.run(["git", "archive", folder.name], check=True, capture_output=True, cwd=ROOT)
             subprocess.run(["tar", "-x"], check=True, input=archive.stdout, cwd=new)
             for name in OURS:
                 shutil.rmtree(new / name)
@@ -123,10 +116,7 @@ def tree_of(commit: str, place: Path = FOLDER) -> Path:
 def counted(part: str, trees: Mapping[str, Path], place: Path) -> Measured:
     """Count a part's instructions in both trees at the same time: another process adds none."""
     with ThreadPoolExecutor() as pool:
-        running = {
-            name: pool.submit(count, part, tree, place / f"{name}-{part}")
-            for name, tree in trees.items()
-        }
+        running = {name: pool.submit(count, part, tree, place / f"{name}-{part}") for name, tree in trees.items()}
     found, problems = {}, []
     for name, one in running.items():
         try:
@@ -160,24 +150,19 @@ def paired(bench: Paired, trees: Mapping[str, Path]) -> list[Measured]:
             )
             problems += [f"{name}: {problem}"] if problem else []
         if problems:
-            return [
-                Measured(one.part, one.unit, one.limit, problem="; ".join(problems))
-                for one in bench.figures
-            ]
+            return [Measured(one.part, one.unit, one.limit, problem="; ".join(problems)) for one in bench.figures]
         found = [
             Measured(
-                one.part, one.unit, one.limit,
+                one.part,
+                one.unit,
+                one.limit,
                 *([figures[one.name] for figures in rounds[name]] for name in ("base", "now")),
                 least=one.part.endswith("-memory"),
             )
             for one in bench.figures
-        ]  # fmt: skip
+        ]
         for one in found:
-            print(
-                f"  round {number + 1}, {one.part}: {one.now[-1] / one.base[-1]:.3f}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"  round {number + 1}, {one.part}: {one.now[-1] / one.base[-1]:.3f}", file=sys.stderr, flush=True)
         if number + 1 >= bench.rounds and all(one.uncertainty < one.limit - 1 for one in found):
             break
     return found
@@ -237,7 +222,7 @@ def main(arguments: list[str]) -> int:
     marks = judge.load()
     parser = argparse.ArgumentParser(
         prog="python -m bench.short", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )  # fmt: skip
+    )
     parser.add_argument("--base", default=marks.commit, help="a commit. [that of marks.toml]")
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(NAMES)} [all]")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")

@@ -38,12 +38,7 @@ class Count(NamedTuple):
 def environment(tree: Path) -> dict[str, str]:
     """Return the environment in which a tree's code runs the same way each time."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    fixed = {
-        "PYTHONPATH": str(tree),
-        "PYTHONHASHSEED": "0",
-        "TZ": "UTC",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    fixed = {"PYTHONPATH": str(tree), "PYTHONHASHSEED": "0", "TZ": "UTC", "OPENBLAS_NUM_THREADS": "1"}
     return kept | fixed
 
 
@@ -54,9 +49,13 @@ def count(part: str, tree: Path, folder: Path) -> Count:
     work.mkdir()
     command = [*valgrind(folder), sys.executable, "-m", "bench.short.counted", part, str(work)]
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, cwd=tree,
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tree,
         env=environment(tree) | PARTS[part].environment(folder),
-    )  # fmt: skip
+    )
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
         raise RuntimeError(last[0])

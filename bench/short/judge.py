@@ -118,9 +118,7 @@ def judge(measured: Measured, moved: Mapping[str, MovedMark]) -> JudgedPart:
     mark = moved.get(measured.part)
     if measured.problem:
         excused = mark is not None and not mark.times
-        return JudgedPart(
-            measured, CostVerdict.MOVED if excused else CostVerdict.NOT_COMPARABLE, mark
-        )
+        return JudgedPart(measured, CostVerdict.MOVED if excused else CostVerdict.NOT_COMPARABLE, mark)
     allowed = mark.times if mark is not None and mark.times else 1.0
     if measured.ratio <= measured.limit:
         better = measured.ratio < 2 - measured.limit
@@ -153,8 +151,10 @@ def unknown(marks: Marks, parts: Collection[str], decisions: Collection[int]) ->
 
 def table(rows: Sequence[JudgedPart]) -> str:
     """Return the rows as Markdown."""
-    lines = ["| part | unit | base | now | ratio | spread | verdict |",
-             "| --- | --- | ---: | ---: | ---: | ---: | --- |"]  # fmt: skip
+    lines = [
+        "| part | unit | base | now | ratio | spread | verdict |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
     for row in rows:
         one, why = row.measured, row.verdict.value
         if row.verdict is CostVerdict.MOVED and row.moved is not None:
@@ -163,6 +163,10 @@ def table(rows: Sequence[JudgedPart]) -> str:
         if one.problem:
             why += f": {one.problem}"
         else:
-            figures = [*(text(float(each)) for each in one.figures), f"{one.ratio:.3f}", f"{100 * one.uncertainty:.1f} %"]  # fmt: skip
+            figures = [
+                *(text(float(each)) for each in one.figures),
+                f"{one.ratio:.3f}",
+                f"{100 * one.uncertainty:.1f} %",
+            ]
         lines.append(f"| {one.part} | {one.unit} | {' | '.join(figures)} | {why} |")
     return "\n".join(lines)

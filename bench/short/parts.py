@@ -60,18 +60,13 @@ def message_path(folder: Path, nodes: int, steps: int) -> CountedWork:
 
     load = make_load(nodes, GPUS)
     config = AggregatorConfig(
-        cluster=CLUSTER,
-        data_dir=folder,
-        budgets=IngestBudgets(newcomers=nodes, newcomer_bytes=nodes << 20),
+        cluster=CLUSTER, data_dir=folder, budgets=IngestBudgets(newcomers=nodes, newcomer_bytes=nodes << 20)
     )
     letters = DeadLetters(folder / "quarantine", config.quarantine_bytes)
     router = MessageRouter(config, Fleet(), Stats(), IdRegistry(StoredState()), letters)
     router.restore((), {}, 0.0)
     for node in range(nodes):
-        for kind, body in (
-            (Topic.STATUS, load.status(node)),
-            (Topic.INVENTORY, load.inventory(node)),
-        ):
+        for kind, body in ((Topic.STATUS, load.status(node)), (Topic.INVENTORY, load.inventory(node))):
             router.receive(topic(CLUSTER, load.name(node), kind), body, 0.0, EPOCH)
 
     def stimulus(step: int) -> tuple[int, list[bytes]]:
@@ -231,15 +226,12 @@ def collector_reading(_folder: Path, nodes: int, steps: int) -> CountedWork:
     found = driver.open().devices
     described = [driver.describe(device, turn) for device in range(found)]
     shape = Shape(
-        tuple((len(one.links), len(one.instances)) for one in described if one is not None),
-        frozenset({Lane.FAST}),
+        tuple((len(one.links), len(one.instances)) for one in described if one is not None), frozenset({Lane.FAST})
     )
     decoder = msgspec.msgpack.Decoder(ProbeReply)
 
     def work(step: int) -> None:
-        answer = pack(
-            ProbeReply(step, [driver.read(device, FAST, turn) for device in range(found)])
-        )
+        answer = pack(ProbeReply(step, [driver.read(device, FAST, turn) for device in range(found)]))
         readings = decoder.decode(answer[4:]).readings
         rows = assemble(shape, readings, Gap.ERROR)
         payload = frame.encode(frame.build(1, step, EPOCH + step * SECOND, rows))
@@ -256,7 +248,5 @@ PARTS = {
     "store-commit": CountedPart(store_commit, "a second of 2,000 GPUs", 250, 3, 8),
     "exposition": CountedPart(exposition, "a scrape, 1,000 GPUs", 125, 2, 2),
     "web-pages": CountedPart(web_pages, "four pages, 1,000 GPUs", 125, 2, 2),
-    "collector-reading": CountedPart(
-        collector_reading, "a reading of 8 GPUs", 1, 5, 40, fake_driver
-    ),
+    "collector-reading": CountedPart(collector_reading, "a reading of 8 GPUs", 1, 5, 40, fake_driver),
 }

@@ -10,13 +10,7 @@ from collector.amd.gpu import AmdGpu
 from collector.amd.library import EVENTS, AmdLibrary
 from collector.amd.topology import place_of, read_topology
 from collector.probe.driver import Turn
-from collector.probe.protocol import (
-    ProbeDescription,
-    ProbeNotice,
-    ProbeReading,
-    ProbeReport,
-    ProbeStatus,
-)
+from collector.probe.protocol import ProbeDescription, ProbeNotice, ProbeReading, ProbeReport, ProbeStatus
 from telemetry.errors import DriverError
 from telemetry.notations.pci import normal_pci
 from telemetry.statements.catalogue import statements
@@ -47,8 +41,7 @@ class AmdDriver:
         topology = read_topology(self._root)
         addresses = {place_of(pci): pci for pci in found}
         self._gpus = [
-            AmdGpu(self._root, pci, index, topology, addresses, self._library)
-            for index, pci in enumerate(found)
+            AmdGpu(self._root, pci, index, topology, addresses, self._library) for index, pci in enumerate(found)
         ]
         if found:
             self._library.start()
@@ -113,9 +106,7 @@ class AmdDriver:
             raise DriverError("amdgpu is not loaded", NOT_LOADED) from error
         except OSError as error:
             raise DriverError(f"sysfs: {error.strerror}") from error
-        return sorted(
-            pci for name in names if ":" in name and (pci := normal_pci(name)) is not None
-        )
+        return sorted(pci for name in names if ":" in name and (pci := normal_pci(name)) is not None)
 
     def _version(self) -> str | None:
         """Return the version of a driver from AMD's packages, or of the kernel whose driver it is."""

@@ -17,14 +17,7 @@ from collector.amd.library import VIOLATIONS, AmdLibrary
 from collector.amd.throttle import ThrottleTimes
 from collector.amd.topology import KfdGpu, place_of, processes_of
 from collector.probe.driver import Turn
-from collector.probe.protocol import (
-    FAST,
-    PROCESSES,
-    SLOW,
-    ProbeDescription,
-    ProbeReading,
-    ProbeStatus,
-)
+from collector.probe.protocol import FAST, PROCESSES, SLOW, ProbeDescription, ProbeReading, ProbeStatus
 from telemetry.catalogue import BY_NAME
 from telemetry.catalogue.amd import (
     AmdReader,
@@ -63,12 +56,7 @@ MODELS = {
 """Name and architecture by PCI device id (https://pci-ids.ucw.cz); others go by their own name."""
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """PCI Express generation by GT/s."""
-SPANS = {
-    Unit.WATTS: (0.0, 3000.0),
-    Unit.CELSIUS: (-60.0, 250.0),
-    Unit.RATIO: (0.0, 1.0),
-    Unit.HERTZ: (0.0, 2e10),
-}
+SPANS = {Unit.WATTS: (0.0, 3000.0), Unit.CELSIUS: (-60.0, 250.0), Unit.RATIO: (0.0, 1.0), Unit.HERTZ: (0.0, 2e10)}
 """Values beyond these are a sentinel that nobody published, or nonsense: gaps."""
 DRIVER_FAULT = 0xFFFF0
 """A count of errors that rises by exactly this much at each query, ours or another program's, is a fault of the
@@ -152,9 +140,7 @@ class AmdGpu:
         limit = number_of(self._files.sensor("power1_cap"))
         uuid = f"GPU-{unique}" if unique else f"GPU-{self.pci.replace(':', '-')}"
         self._blocks = [
-            name.removesuffix("_err_count")
-            for name in self._files.names("ras")
-            if name.endswith("_err_count")
+            name.removesuffix("_err_count") for name in self._files.names("ras") if name.endswith("_err_count")
         ]
         links = self._links(uuid)
         gpu = Gpu(
@@ -245,25 +231,15 @@ class AmdGpu:
         self._table = GpuMetrics(b"" if isinstance(data, Gap) else data)
         cycles = self._table.read("accumulation_counter")
         if cycles is not None:
-            active = {
-                name: found[0]
-                for name in VIOLATIONS
-                if (found := self._table.read(name)) is not None
-            }
+            active = {name: found[0] for name in VIOLATIONS if (found := self._table.read(name)) is not None}
             self._times.update(cycles[0], active, now)
             return
-        counted = {
-            name: self._library.answer(self.pci, f"violation_status/{name}") for name in VIOLATIONS
-        }
+        counted = {name: self._library.answer(self.pci, f"violation_status/{name}") for name in VIOLATIONS}
         total = self._library.answer(self.pci, "violation_status/cycles")
         known = isinstance(total, float) and not isnan(total)
         self._times.update(
             int(total) if known and isinstance(total, float) else None,
-            {
-                name: int(each)
-                for name, each in counted.items()
-                if isinstance(each, float) and not isnan(each)
-            },
+            {name: int(each) for name, each in counted.items() if isinstance(each, float) and not isnan(each)},
             now,
         )
 
@@ -327,9 +303,7 @@ class AmdGpu:
                 for link in [None] if table is Table.GPU else range(len(self._entries)):
                     for name in block.names:
                         metric = BY_NAME[name]
-                        reads = [
-                            self._bind(reader, metric, link) for reader in metric.readers("amd")
-                        ]
+                        reads = [self._bind(reader, metric, link) for reader in metric.readers("amd")]
                         if reads:
                             plan.append((position, metric, reads))
                         position += 1
@@ -365,9 +339,7 @@ class AmdGpu:
                 number = number_of(text)
                 if reader.minus:
                     number -= number_of(self._files.text(reader.minus))
-                elif number in ABSENT or (
-                    number in {0, 255} and reader.path.endswith("link_width")
-                ):
+                elif number in ABSENT or (number in {0, 255} and reader.path.endswith("link_width")):
                     return _ABSENT
                 return number * reader.scale
             case Pick.WORD:

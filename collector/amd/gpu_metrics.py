@@ -123,9 +123,7 @@ class GpuMetrics:
     def read(self, field: str) -> list[int] | None:
         """Return the numbers of a field that are there; None where the table has no such field, or none of
         its numbers is there."""
-        if (
-            field == "socket_power"
-        ):  # the name of MI300's, else of MI200's; a die of MI250 counts both or none
+        if field == "socket_power":  # the name of MI300's, else of MI200's; a die of MI250 counts both or none
             found = self.read("current_socket_power") or self.read("average_socket_power")
             return found if found and found[0] else None
         if field == "xcd_busy":
@@ -134,9 +132,7 @@ class GpuMetrics:
         if layout is None or field not in layout.fields:
             return None
         code, offset = layout.fields[field]
-        found = [
-            each for each in struct.unpack_from(code, self._data, offset) if each not in ABSENT
-        ]
+        found = [each for each in struct.unpack_from(code, self._data, offset) if each not in ABSENT]
         return found or None
 
     def entry(self, field: str, number: int) -> int | None:

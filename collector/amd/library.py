@@ -59,9 +59,7 @@ Answer = float | list[float]
 
 def find_library() -> ctypes.CDLL | None:
     """Load the library by its name, or from where ROCm installs it; None where there is none."""
-    places = [
-        f"{place}/lib/" for name in ("ROCM_HOME", "ROCM_PATH") if (place := os.environ.get(name))
-    ]
+    places = [f"{place}/lib/" for name in ("ROCM_HOME", "ROCM_PATH") if (place := os.environ.get(name))]
     for place in (*places, "", "/opt/rocm/lib/"):
         for name in ("libamd_smi.so", "libamd_smi.so.26"):
             if place and not Path(place, name).exists():
@@ -184,10 +182,7 @@ class AmdLibrary:
         return found
 
     def _ask_errors(self, handle: ctypes.c_void_p, found: dict[str, Answer]) -> None:
-        for name, arguments in (
-            ("gpu_total_ecc_count", ()),
-            ("gpu_ecc_count", (ctypes.c_uint64(_BLOCK_UMC),)),
-        ):
+        for name, arguments in (("gpu_total_ecc_count", ()), ("gpu_ecc_count", (ctypes.c_uint64(_BLOCK_UMC),))):
             code = self._fill(f"amdsmi_get_{name}", handle, *arguments)
             counts = struct.unpack_from("<3Q", self._buffer)
             for word, count in zip(("corrected", "uncorrected", "deferred"), counts, strict=True):
@@ -222,9 +217,7 @@ class AmdLibrary:
             found["gpu_xgmi_link_status"] = _gap(code)
         else:
             states = struct.unpack_from(f"<{min(links, 8)}I", self._buffer, 4)
-            found["gpu_xgmi_link_status"] = [
-                _LINK_STATES.get(each, GAP[Gap.NOT_SUPPORTED]) for each in states
-            ]
+            found["gpu_xgmi_link_status"] = [_LINK_STATES.get(each, GAP[Gap.NOT_SUPPORTED]) for each in states]
         code = self._fill("amdsmi_get_violation_status", handle)
         (cycles,) = struct.unpack_from("<Q", self._buffer, 16)
         found["violation_status/cycles"] = _gap(code) if code else _number(cycles)
@@ -240,9 +233,7 @@ class AmdLibrary:
         good = False
         for handle in self._handles.values():
             if not self._call("amdsmi_init_gpu_event_notification", handle):
-                code = self._call(
-                    "amdsmi_set_gpu_event_notification_mask", handle, ctypes.c_uint64(mask)
-                )
+                code = self._call("amdsmi_set_gpu_event_notification_mask", handle, ctypes.c_uint64(mask))
                 good = good or not code
         return good
 
@@ -250,12 +241,7 @@ class AmdLibrary:
         """Return the events that came within that time: PCI address, number and text; None after an error."""
         count = ctypes.c_uint32(_ROOM)
         room = ctypes.create_string_buffer(_ROOM * _EVENT_BYTES)
-        code = self._call(
-            "amdsmi_get_gpu_event_notification",
-            ctypes.c_int(milliseconds),
-            ctypes.byref(count),
-            room,
-        )
+        code = self._call("amdsmi_get_gpu_event_notification", ctypes.c_int(milliseconds), ctypes.byref(count), room)
         if code in {8, 31, 40}:  # timeout, not found, no data: none came
             return []
         if code:

@@ -14,9 +14,8 @@ WORDING = Wording(
     by_code={
         34: DriverState(
             "missing",
-            "The amdgpu kernel module is not loaded: run `modprobe amdgpu`, and see the kernel log if "
-            "that fails.",
-        ),
+            "The amdgpu kernel module is not loaded: run `modprobe amdgpu`, and see the kernel log if that fails.",
+        )
     },
     links="xgmi",
     reset_hint="`amd-smi reset --gpureset`, which resets all GPUs that xGMI links",

@@ -35,9 +35,7 @@ class CombinedSource:
 
     async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
         """Return the rows of all sources, each read within the same `deadline`."""
-        parts = await asyncio.gather(
-            *(source.read(lanes, tick, now_ns, deadline) for source in self._sources)
-        )
+        parts = await asyncio.gather(*(source.read(lanes, tick, now_ns, deadline) for source in self._sources))
         rows: Rows = {}
         for part in parts:
             for block, found in part.items():
@@ -84,9 +82,7 @@ class CombinedSource:
     def _merge(self) -> None:
         """Merge the inventories where one has changed."""
         parts = tuple(source.inventory for source in self._sources)
-        if len(parts) == len(self._seen) and all(
-            one is other for one, other in zip(parts, self._seen, strict=True)
-        ):
+        if len(parts) == len(self._seen) and all(one is other for one, other in zip(parts, self._seen, strict=True)):
             return
         self._seen = parts
         worst = min(parts, key=lambda part: _rank(part.driver_state))
@@ -98,15 +94,12 @@ class CombinedSource:
         self.inventory = Inventory(
             node="",
             source="+".join(part.source for part in parts),
-            driver_version=" + ".join(part.driver_version for part in parts if part.driver_version)
-            or None,
+            driver_version=" + ".join(part.driver_version for part in parts if part.driver_version) or None,
             cuda_version=next((part.cuda_version for part in parts if part.cuda_version), None),
             nvml_version=next((part.nvml_version for part in parts if part.nvml_version), None),
             excluded=next((part.excluded for part in parts if part.excluded is not None), None),
             driver_state=worst.driver_state,
-            driver_message=" ".join(
-                f"{part.source}: {part.driver_message}" for part in parts if part.driver_message
-            ),
+            driver_message=" ".join(f"{part.source}: {part.driver_message}" for part in parts if part.driver_message),
             gpus=tuple(gpus),
             links=tuple(link for part in parts for link in part.links),
             instances=tuple(each for part in parts for each in part.instances),

@@ -25,9 +25,7 @@ DEADLINE = 2.0
 GRACE = 0.5
 
 
-async def jobs_once(
-    config: CollectorConfig, source: Source | None = None
-) -> tuple[Inventory, NodeJobs]:
+async def jobs_once(config: CollectorConfig, source: Source | None = None) -> tuple[Inventory, NodeJobs]:
     """Return the devices of this machine, and who uses them. Raises `ConfigError` or `SourceError` when the
     source can't be opened, or is one that knows no jobs."""
     if source is None:
@@ -38,9 +36,7 @@ async def jobs_once(
             f"{config.source} has readings, and nobody's jobs",
             "Ask on the node itself, or `kilowatch who NODE` where the node publishes them.",
         )
-    jobs = JobsService(
-        config.jobs, config.node, 0, source, lambda _payload: None, host_root=config.host_root
-    )
+    jobs = JobsService(config.jobs, config.node, 0, source, lambda _payload: None, host_root=config.host_root)
     try:
         await source.open()
         await _listed(source, config)

@@ -20,13 +20,7 @@ from collector.sampling.reading import read
 from collector.sampling.rows import blocks, filled, has_node, overlaid
 from collector.sampling.sampler import BOTH, LONGEST_DEADLINE, HostRows, role_in
 from collector.sampling.self_metrics import node_metrics
-from collector.service import (
-    changing_facts_of,
-    facts_of,
-    guessed_role_of,
-    host_of,
-    ports_of,
-)
+from collector.service import changing_facts_of, facts_of, guessed_role_of, host_of, ports_of
 from collector.source import DeviceEvent, Rows, Source
 from collector.sources import is_elsewhere, make_source
 from telemetry.gap import NOT_READ, NOT_SUPPORTED, Gap, reason_of
@@ -155,28 +149,20 @@ def document(inventory: Inventory, rows: Rows, events: Sequence[DeviceEvent]) ->
         "inventory": facts,
         "gpus": [
             {"uuid": gpu.uuid, "index": gpu.index, "name": gpu.name, **readings}
-            for gpu, readings in zip(
-                inventory.gpus, _table(rows, Table.GPU, len(inventory.gpus)), strict=True
-            )
+            for gpu, readings in zip(inventory.gpus, _table(rows, Table.GPU, len(inventory.gpus)), strict=True)
         ],
         "links": [
             {"gpu": link.gpu, "number": link.number, **readings}
-            for link, readings in zip(
-                inventory.links, _table(rows, Table.LINK, len(inventory.links)), strict=True
-            )
+            for link, readings in zip(inventory.links, _table(rows, Table.LINK, len(inventory.links)), strict=True)
         ],
         "ports": [
             {"port": port.name, **readings}
-            for port, readings in zip(
-                inventory.ports, _table(rows, Table.PORT, len(inventory.ports)), strict=True
-            )
+            for port, readings in zip(inventory.ports, _table(rows, Table.PORT, len(inventory.ports)), strict=True)
         ],
         "instances": [
             {"instance": each.uuid, "gpu": each.gpu, "name": each.name, **readings}
             for each, readings in zip(
-                inventory.instances,
-                _table(rows, Table.INSTANCE, len(inventory.instances)),
-                strict=True,
+                inventory.instances, _table(rows, Table.INSTANCE, len(inventory.instances)), strict=True
             )
         ],
         "node": nodes[0],
@@ -198,9 +184,7 @@ def _table(rows: Rows, table: Table, count: int) -> list[dict[str, dict[str, Any
         unread = [[NOT_READ] * len(block.names)] * count
         for row, into in zip(rows.get(number, unread), found, strict=True):
             for name, value in zip(block.names, row, strict=True):
-                reason = (
-                    Gap.ERROR if math.isinf(value) else reason_of(value)
-                )  # JSON has no infinity
+                reason = Gap.ERROR if math.isinf(value) else reason_of(value)  # JSON has no infinity
                 if reason is None:
                     into["readings"][name] = natural(value)
                 else:

@@ -48,12 +48,7 @@ class Recorded(NamedTuple):
 
 
 async def record_bus(
-    broker: BrokerConfig,
-    cluster: str,
-    path: Path,
-    stop: asyncio.Event,
-    node: str = "+",
-    max_size: int = MAX_SIZE,
+    broker: BrokerConfig, cluster: str, path: Path, stop: asyncio.Event, node: str = "+", max_size: int = MAX_SIZE
 ) -> Recorded:
     """Record a cluster, or one node of it, until `stop`, or until the file has `max_size` bytes.
 
@@ -67,9 +62,7 @@ async def record_bus(
             try:
                 async with connect(broker, client_id("kilowatch-record")) as client:
                     for kind in RECORDED:
-                        await client.subscribe(
-                            pattern(cluster=cluster, node=node, kind=kind), qos=1
-                        )
+                        await client.subscribe(pattern(cluster=cluster, node=node, kind=kind), qos=1)
                     await _write_messages(client, writer)
             except BusError as error:
                 await pause(backoff, error)
@@ -78,11 +71,7 @@ async def record_bus(
 
 
 async def record_source(
-    config: CollectorConfig,
-    path: Path,
-    stop: asyncio.Event,
-    source: Source | None = None,
-    max_size: int = MAX_SIZE,
+    config: CollectorConfig, path: Path, stop: asyncio.Event, source: Source | None = None, max_size: int = MAX_SIZE
 ) -> Recorded:
     """Record a source of this machine without a broker until `stop`, as `record_bus` does."""
     if source is None:
@@ -116,11 +105,7 @@ async def record_source(
 
 
 async def _record(
-    path: Path,
-    what: str,
-    stop: asyncio.Event,
-    work: Callable[[RecordingWriter], Awaitable[None]],
-    max_size: int,
+    path: Path, what: str, stop: asyncio.Event, work: Callable[[RecordingWriter], Awaitable[None]], max_size: int
 ) -> Recorded:
     header = RecordingHeader(kilowatch=release(), made_at=time.time_ns(), source=what)
     try:
@@ -135,9 +120,7 @@ async def _record(
             stopping = asyncio.ensure_future(stop.wait())
             filling = asyncio.ensure_future(writer.full.wait())
             try:
-                await asyncio.wait(
-                    {working, stopping, filling}, return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait({working, stopping, filling}, return_when=asyncio.FIRST_COMPLETED)
                 if working.done():
                     working.result()  # raises what ended it
             finally:

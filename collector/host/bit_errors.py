@@ -8,10 +8,7 @@ from telemetry.gap import NOT_READ, NOT_SUPPORTED
 
 LEAST_SECONDS = 5.0
 """Shortest time over which a rate is computed."""
-LIMITS = (
-    (100.0, 1e-5),
-    (50.0, 1e-7),
-)
+LIMITS = ((100.0, 1e-5), (50.0, 1e-7))
 """Gb/s of a lane, and the rate of raw errors that NVIDIA's table calls an error: NDR over optics (copper 1e-6), and
 HDR of the 7 nm generation. For EDR it has none that counts corrected bits: there is mostly no correction."""
 _TOLERANCE = 1.15
@@ -52,7 +49,4 @@ def limit(speed: float, lanes: float) -> float:
     if not speed > 0 or not lanes > 0:
         return NOT_SUPPORTED
     gigabits = speed * 8e-9 / lanes
-    return next(
-        (rate for lane, rate in LIMITS if lane / _TOLERANCE <= gigabits <= lane * _TOLERANCE),
-        NOT_SUPPORTED,
-    )
+    return next((rate for lane, rate in LIMITS if lane / _TOLERANCE <= gigabits <= lane * _TOLERANCE), NOT_SUPPORTED)

@@ -17,8 +17,7 @@ from collector.host.programs import Run, Task, UnknownError
 BMC_SECONDS, LOG_SECONDS = 60.0, 300.0
 _DEVICES = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")
 _FAILED = re.compile(
-    r"failure detected|predictive failure|(?:ac|input) (?:lost|out-of-range)|config(?:uration)? error",
-    re.IGNORECASE,
+    r"failure detected|predictive failure|(?:ac|input) (?:lost|out-of-range)|config(?:uration)? error", re.IGNORECASE
 )
 _PRESENT = re.compile(r"presence detected", re.IGNORECASE)
 _RPM = re.compile(r"(\d+(?:\.\d+)?) RPM")
@@ -104,9 +103,7 @@ def _rows(text: str) -> list[list[str]]:
     return [words for words in rows if len(words) == 5]
 
 
-def bmc_tasks(
-    root: Path, ipmitool: str | None, service: BmcService | None, log: BmcLog, parts: PartLog
-) -> list[Task]:
+def bmc_tasks(root: Path, ipmitool: str | None, service: BmcService | None, log: BmcLog, parts: PartLog) -> list[Task]:
     """Return the tasks of a controller. `ipmitool` is None where the program is not there, or not to be asked."""
 
     def sdr(run: Run, kind: str) -> str:
@@ -121,7 +118,7 @@ def bmc_tasks(
         share = used(run([_checked(), "sel", "info"]))
         return _of_log(log, elist(run([_checked(), "sel", "elist", "last", str(LAST)])), share)
 
-    of_supplies, of_fans = ("node_supplies", "node_supplies_failed"), ("node_fans", "node_fans_failed")  # fmt: skip
+    of_supplies, of_fans = ("node_supplies", "node_supplies_failed"), ("node_fans", "node_fans_failed")
     of_log = ("node_bmc_log_critical", "node_bmc_log_used_ratio")
     if service is not None:
         return [

@@ -52,7 +52,7 @@ class CheckResults:
             text = f"{found.verdict}: {found.reason}" if found.reason else found.verdict
             self._events.append(
                 DeviceEvent("check", found.at, message=text, data={"verdict": found.verdict, "measured": measured})
-            )  # fmt: skip
+            )
         self._at = found.at
         return {f"{MEASURED_FACT}{name}": f"{value:.6g}" for name, value in measured.items()}
 

@@ -47,9 +47,7 @@ def _memory(root: Path) -> dict[str, str]:
     folder = root / "sys/devices/system/memory"
     try:
         size = int((folder / "block_size_bytes").read_text(), 16)
-        blocks = sum(
-            each.name[6:].isdigit() for each in folder.iterdir() if each.name.startswith("memory")
-        )
+        blocks = sum(each.name[6:].isdigit() for each in folder.iterdir() if each.name.startswith("memory"))
         if blocks:
             return {MEMORY_FACT: str(size * blocks), MEMORY_BLOCKS_FACT: "1"}
     except (OSError, ValueError):

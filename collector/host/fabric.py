@@ -37,15 +37,7 @@ from collector.source import Rows
 from telemetry.catalogue import BY_NAME
 from telemetry.catalogue.sysfs import DeviceFile, HostReader, InterfaceFile, PortFile, Statistic
 from telemetry.devices import PORT_PREFIX, Gpu, Port
-from telemetry.gap import (
-    DEVICE_LOST,
-    ERROR,
-    NO_PERMISSION,
-    NOT_READ,
-    NOT_SUPPORTED,
-    SATURATED,
-    TIMED_OUT,
-)
+from telemetry.gap import DEVICE_LOST, ERROR, NO_PERMISSION, NOT_READ, NOT_SUPPORTED, SATURATED, TIMED_OUT
 from telemetry.notations.pci import normal_pci
 from telemetry.wire.schema import PORT_SLOW, SCHEMA
 
@@ -77,23 +69,8 @@ _TOPOLOGY = "topology"
 """Name of the file of links in the list of what the thread reads."""
 _ETHERNET = "1"
 """Type of an interface in /sys/class/net."""
-_OPERSTATES = {
-    b"up": _ACTIVE,
-    b"down": _DOWN,
-    b"lowerlayerdown": _DOWN,
-    b"notpresent": _DOWN,
-    b"dormant": 2.0,
-}
-_GENERATIONS = {
-    b"2.5": 1,
-    b"5.0": 2,
-    b"5": 2,
-    b"8.0": 3,
-    b"8": 3,
-    b"16.0": 4,
-    b"32.0": 5,
-    b"64.0": 6,
-}
+_OPERSTATES = {b"up": _ACTIVE, b"down": _DOWN, b"lowerlayerdown": _DOWN, b"notpresent": _DOWN, b"dormant": 2.0}
+_GENERATIONS = {b"2.5": 1, b"5.0": 2, b"5": 2, b"8.0": 3, b"8": 3, b"16.0": 4, b"32.0": 5, b"64.0": 6}
 _LANES = frozenset({1, 2, 4, 8, 12, 16, 32})
 _MILLI = 1e-3
 _ALIKE, _SENDING, _AGREE = 0.25, 0.02, 0.75
@@ -231,10 +208,7 @@ class Fabric:
         self._thread = None
         if names and not self._closed:
             self._thread = threading.Thread(
-                target=self._round,
-                args=(names, tuple(gpus), self._done),
-                name="fabric",
-                daemon=True,
+                target=self._round, args=(names, tuple(gpus), self._done), name="fabric", daemon=True
             )
             self._thread.start()
 
@@ -327,9 +301,7 @@ class Fabric:
         row[_COLUMN["port_raw_ber"]] = self._errors.rate(port.id, bits, speed, at)
         row[_COLUMN["port_raw_ber_limit"]] = bit_errors.limit(speed, lanes)
 
-    def _compare_rails(
-        self, ports: Sequence[Port], rows: Sequence[list[float]], ages: Sequence[float]
-    ) -> None:
+    def _compare_rails(self, ports: Sequence[Port], rows: Sequence[list[float]], ages: Sequence[float]) -> None:
         """Fill in what each compute port has sent by the median of them, where most of them send alike."""
         sent, speed = _COLUMN["port_transmit_bytes_total"], _COLUMN["port_speed_bytes_per_second"]
         rates: dict[int, float] = {}
@@ -422,9 +394,7 @@ class Fabric:
         if adapter is None:
             plain = name.startswith(_NET)
             files = KeptFiles(_MOST_OPEN // max(1, len(self._listed)))
-            path, found = (
-                self._describe_interface(name[len(_NET) :]) if plain else self._describe(name)
-            )
+            path, found = self._describe_interface(name[len(_NET) :]) if plain else self._describe(name)
             self._adapters[name] = adapter = _Adapter(found, path, files)
         if adapter.near is None or adapter.near[0] != gpus:
             adapter.near = gpus, self._nearest(adapter.path, gpus)
@@ -454,9 +424,7 @@ class Fabric:
         device = folder / "device"
         path = Path(os.path.realpath(device)).parts
         pci = normal_pci(path[-1]) if path else None
-        if (
-            device / "physfn"
-        ).exists():  # a virtual function has its share of a port that is read already
+        if (device / "physfn").exists():  # a virtual function has its share of a port that is read already
             return path, []
         numbers = sorted(int(word) for word in _names_in(folder / "ports") if word.isdigit())
         interfaces = _listed(device / "net")
@@ -478,11 +446,7 @@ class Fabric:
                 guid=_text(folder / "node_guid") or None,
                 interface=interface,
             )
-            there = {
-                f"{part}/{file}"
-                for part in ("counters", "hw_counters")
-                for file in _listed(of / part)
-            }
+            there = {f"{part}/{file}" for part in ("counters", "hw_counters") for file in _listed(of / part)}
             own = layer != "InfiniBand" and interface is not None
             net = str(device / "net" / interface) if own and interface is not None else ""
             each = _PortFolder(port, str(of), {}, net, os.path.realpath(device), "")
@@ -495,9 +459,13 @@ class Fabric:
         folder = self._net / name
         if (folder / "bonding").exists():
             port = Port(
-                id=f"{PORT_PREFIX}{self._node}:{name}/0", adapter=name, number=0, link_layer="Ethernet",
-                model="bond", interface=name,
-            )  # fmt: skip
+                id=f"{PORT_PREFIX}{self._node}:{name}/0",
+                adapter=name,
+                number=0,
+                link_layer="Ethernet",
+                model="bond",
+                interface=name,
+            )
             each = _PortFolder(port, "", {}, str(folder), "", "")
             self._choose(each, set(), "")
             return (), [each]
@@ -510,9 +478,7 @@ class Fabric:
         pci, place = normal_pci(path[-1]), Path(*path)
         number = _number(_text(folder / "dev_port")) or 0
         key = f"{pci}/0" if number == 0 else f"{pci}/0.{number}"
-        driver = (
-            Path(os.path.realpath(device / "driver")).name if (device / "driver").exists() else ""
-        )
+        driver = Path(os.path.realpath(device / "driver")).name if (device / "driver").exists() else ""
         facts = " ".join(filter(None, (driver, _pci_name(place))))
         port = Port(
             id=f"{PORT_PREFIX}{self._node}:{key}",
@@ -560,15 +526,9 @@ class Fabric:
                         each.counts.append(_Count(_COLUMN[metric], file, -1, scale, False))
                     case DeviceFile():
                         pass  # several together, above
-        for sensor in (
-            sorted(Path(each.device).glob("hwmon/hwmon*/temp*_input")) if each.device else ()
-        ):
+        for sensor in sorted(Path(each.device).glob("hwmon/hwmon*/temp*_input")) if each.device else ():
             label = _text(sensor.with_name(sensor.name.replace("_input", "_label")))
-            word = (
-                "port_module_temperature_celsius"
-                if label.startswith("Module")
-                else "port_temperature_celsius"
-            )
+            word = "port_module_temperature_celsius" if label.startswith("Module") else "port_temperature_celsius"
             each.sensors[word] = (*each.sensors.get(word, ()), str(sensor))
 
     @staticmethod
@@ -605,9 +565,7 @@ class Fabric:
         if each.folder:
             state = _leading(files, each.folder + "/state")
             down = _operstate(files, f"{each.interface}/operstate") if each.interface else None
-            if (
-                state == _ACTIVE and down == _DOWN
-            ):  # some drivers say active whatever the cable does
+            if state == _ACTIVE and down == _DOWN:  # some drivers say active whatever the cable does
                 state = _DOWN
             row[_COLUMN["port_physical_state"]] = _leading(files, each.folder + "/phys_state")
             if state == _ACTIVE:
@@ -637,9 +595,7 @@ class Fabric:
                     row[_COLUMN[name]] = _errors(files, each.device, readers)
                 case Statistic(pattern=pattern, scale=scale):
                     places = each.picks.get(pattern, ())
-                    row[_COLUMN[name]] = (
-                        ERROR if found is None else sum(found[at] for at in places) * scale
-                    )
+                    row[_COLUMN[name]] = ERROR if found is None else sum(found[at] for at in places) * scale
                 case PortFile() | InterfaceFile():
                     pass  # among the counts
         return row
@@ -654,24 +610,15 @@ class Fabric:
             return None
         if found.names is not each.picked_from:
             each.picked_from = found.names
-            wanted = {
-                one.pattern
-                for readers in each.readers.values()
-                for one in readers
-                if isinstance(one, Statistic)
-            }
+            wanted = {one.pattern for readers in each.readers.values() for one in readers if isinstance(one, Statistic)}
             each.picks = {
-                pattern: tuple(
-                    at for at, name in enumerate(found.names) if fnmatchcase(name, pattern)
-                )
+                pattern: tuple(at for at, name in enumerate(found.names) if fnmatchcase(name, pattern))
                 for pattern in wanted
             }
         return found.values
 
 
-def _ratios(
-    rates: Mapping[int, float], speeds: Sequence[float], ids: Sequence[str]
-) -> dict[str, float]:
+def _ratios(rates: Mapping[int, float], speeds: Sequence[float], ids: Sequence[str]) -> dict[str, float]:
     """Return the rate of each compute port by their median, by identity; nothing where they don't send alike."""
     if len(rates) < _LEAST_ALIKE + 1:
         return {}
@@ -728,10 +675,7 @@ def _megabits(files: KeptFiles, path: str) -> float:
 
 def _read_pcie(files: KeptFiles, each: _PortFolder, row: list[float]) -> None:
     """Read how wide and fast the PCI Express link is, and could be in this slot."""
-    for word, file, parse in (
-        ("width", "link_width", _lanes),
-        ("generation", "link_speed", _generation),
-    ):
+    for word, file, parse in (("width", "link_width", _lanes), ("generation", "link_speed", _generation)):
         try:
             now = parse(files.read(f"{each.device}/current_{file}"))
             own = parse(files.read(f"{each.device}/max_{file}"))

@@ -47,10 +47,7 @@ class Hardware:
     """Reader of these devices. Raises `FileNotFoundError` for what the machine does not have."""
 
     def __init__(
-        self,
-        root: Path,
-        monotonic: Callable[[], float] = time.monotonic,
-        parts: PartLog | None = None,
+        self, root: Path, monotonic: Callable[[], float] = time.monotonic, parts: PartLog | None = None
     ) -> None:
         self._root = root
         self._parts = parts or PartLog(monotonic)
@@ -269,11 +266,7 @@ def drive_unit(name: str, serial: str) -> str:
 
 def _least_left(sensors: list[_Sensor]) -> tuple[float]:
     """Return the least distance to a critical temperature. Raises `FileNotFoundError` where none is known."""
-    left = [
-        each.critical - int(each.value.read()) * _MILLI
-        for each in sensors
-        if each.critical is not None
-    ]
+    left = [each.critical - int(each.value.read()) * _MILLI for each in sensors if each.critical is not None]
     if not left:
         raise FileNotFoundError("no sensor with a critical temperature")
     return (min(left),)

@@ -112,11 +112,7 @@ class KernelLog:
     """Reader of one log, from now on. `start`, then `drain` every tick, then `close`."""
 
     def __init__(
-        self,
-        path: Path | str = "/dev/kmsg",
-        *,
-        from_start: bool = False,
-        clock: Callable[[], int] = time.time_ns,
+        self, path: Path | str = "/dev/kmsg", *, from_start: bool = False, clock: Callable[[], int] = time.time_ns
     ) -> None:
         self.path = Path(path)
         self.state = "new"
@@ -298,9 +294,11 @@ class KernelLog:
                 return
             log.exception("%s: a line could not be understood: %r", self.path, line[:MAX_LINE])
             event = DeviceEvent(
-                "driver_log", self._clock(), message="a line of the kernel log could not be understood",
+                "driver_log",
+                self._clock(),
+                message="a line of the kernel log could not be understood",
                 data={"what": "unreadable", "line": line.strip()[:MAX_LINE], "source": "kernel"},
-            )  # fmt: skip
+            )
         if event is None:
             return
         if len(self._waiting) == MAX_WAITING:
@@ -323,9 +321,13 @@ class KernelLog:
             self.state, self.message = state, message
             log.warning("%s", message)
             self._waiting.append(
-                DeviceEvent("driver_log", self._clock(), message=message,
-                          data={"what": "kernel_log", "state": state, "source": "kernel"})
-            )  # fmt: skip
+                DeviceEvent(
+                    "driver_log",
+                    self._clock(),
+                    message=message,
+                    data={"what": "kernel_log", "state": state, "source": "kernel"},
+                )
+            )
 
     def _asleep(self, seconds: float) -> bool:
         """Sleep, at most until `close`; return whether it was called."""

@@ -86,14 +86,10 @@ class Host:
         smart = shutil.which("nvme") if nvme is None else nvme
         service = None if bmc is None else _redfish(bmc, self._parts)
         self._bmc_log = BmcLog(None if state_dir is None else state_dir / FILE)
-        of_bmc = bmc_tasks(
-            root, tool if has_ipmitool else None, service, self._bmc_log, self._parts
-        )
+        of_bmc = bmc_tasks(root, tool if has_ipmitool else None, service, self._bmc_log, self._parts)
         leave = (lambda: None) if service is None else service.close
         self._programs = Programs(
-            [*of_bmc, drive_task(root, smart or None, self._parts)],
-            monotonic=monotonic,
-            leave=leave,
+            [*of_bmc, drive_task(root, smart or None, self._parts)], monotonic=monotonic, leave=leave
         )
         self._services = Services(root, services, monotonic)
         self._storage = StorageClients(root, monotonic)
@@ -126,12 +122,8 @@ class Host:
             found |= self._guard(self._read_memory, "memory_available_bytes")
             found |= self._guard(self._read_energy, "cpu_package_energy_joules_total")
             found |= self._guard(self._read_memory_energy, "memory_energy_joules_total")
-            found |= self._guard(
-                self._read_network, "network_receive_bytes_total", "network_transmit_bytes_total"
-            )
-            found |= self._guard(
-                self._read_disks, "disk_read_bytes_total", "disk_written_bytes_total"
-            )
+            found |= self._guard(self._read_network, "network_receive_bytes_total", "network_transmit_bytes_total")
+            found |= self._guard(self._read_disks, "disk_read_bytes_total", "disk_written_bytes_total")
             rows[NODE_FAST] = [_row(NODE_FAST, found)]
         if Lane.SLOW in lanes:
             found = self._guard(self._read_cpus, "cpus")
@@ -139,9 +131,7 @@ class Host:
             found |= self._guard(self._read_total, "memory_total_bytes")
             found |= self._guard(self._read_sleepers, "processes_uninterruptible")
             found |= self._guard(self._read_uptime, "uptime_seconds")
-            found |= self._guard(
-                self._read_disk_space, "filesystem_free_bytes", "filesystem_free_ratio"
-            )
+            found |= self._guard(self._read_disk_space, "filesystem_free_bytes", "filesystem_free_ratio")
             found |= self._guard(self._read_root_space, "root_free_ratio")
             found |= self._guard(self._read_clock, "clock_offset_seconds")
             found |= self._guard(self._read_synchronised, "clock_synchronised")
@@ -284,9 +274,7 @@ class Host:
                 f"pressure_{resource}_stalled_seconds_total",
             )
         found |= self._guard(
-            self._memory_errors.counts,
-            "edac_correctable_errors_total",
-            "edac_uncorrectable_errors_total",
+            self._memory_errors.counts, "edac_correctable_errors_total", "edac_uncorrectable_errors_total"
         )
         found |= self._guard(self._read_oom_kills, "oom_kills_total")
         return found | self._guard(self._read_hung_tasks, "hung_tasks_total")
@@ -296,9 +284,11 @@ class Host:
         hardware = self._hardware
         hardware.find()
         found = self._guard(
-            hardware.pcie_errors, "pcie_correctable_errors_total", "pcie_nonfatal_errors_total",
+            hardware.pcie_errors,
+            "pcie_correctable_errors_total",
+            "pcie_nonfatal_errors_total",
             "pcie_fatal_errors_total",
-        )  # fmt: skip
+        )
         found |= self._guard(hardware.cpu_temperature, "cpu_temperature_celsius")
         found |= self._guard(hardware.cpu_headroom, "cpu_headroom_celsius")
         found |= self._guard(hardware.nvme, "nvme_drives", "nvme_drives_live")
@@ -316,20 +306,13 @@ class Host:
         found |= self._guard(self._boot.crash_records, "crash_records")
         found |= self._storage.readings()
         found |= self._guard(
-            self._kernel.taints,
-            "kernel_machine_check",
-            "kernel_oops",
-            "kernel_warning",
-            "kernel_lockup",
+            self._kernel.taints, "kernel_machine_check", "kernel_oops", "kernel_warning", "kernel_lockup"
         )
         found |= self._guard(self._kernel.machine_checks, "machine_checks_total")
         found |= self._programs.readings()
         found |= self._guard(self._read_only, "root_read_only")
         return found | self._guard(
-            self._read_mounts,
-            "network_mounts",
-            "network_mounts_failing",
-            "network_mounts_missing",
+            self._read_mounts, "network_mounts", "network_mounts_failing", "network_mounts_missing"
         )
 
     def _pressure(self, resource: str) -> bytes:

@@ -13,7 +13,7 @@ MOST_CONTROLLERS = 32
 """Memory controllers whose files stay open."""
 FEWEST_CORRECTED = 20
 """Corrected errors of a module of which one event tells; a few a day mean nothing."""
-CORRECTED, UNCORRECTED = "node_edac_correctable_errors_total", "node_edac_uncorrectable_errors_total"  # fmt: skip
+CORRECTED, UNCORRECTED = "node_edac_correctable_errors_total", "node_edac_uncorrectable_errors_total"
 
 
 class MemoryErrors:

@@ -58,10 +58,7 @@ class NoGpuSource:
             )
             self._events.append(DeviceEvent("driver_down", now_ns, message=text))
         self.inventory = msgspec.structs.replace(
-            self.inventory,
-            driver_state=state,
-            driver_message=text,
-            role=NodeRole.GPU if found else "",
+            self.inventory, driver_state=state, driver_message=text, role=NodeRole.GPU if found else ""
         )
 
     def drain_events(self) -> list[DeviceEvent]:

@@ -50,15 +50,13 @@ def drive_task(root: Path, nvme: str | None, parts: PartLog) -> Task:
     """Return the task; `nvme` is None where nvme-cli is not there."""
 
     def ask(run: Run) -> Mapping[str, float]:
-        names = sorted(
-            path.name for path in (root / "sys/class/nvme").glob("nvme*") if _is_local(path)
-        )
+        names = sorted(path.name for path in (root / "sys/class/nvme").glob("nvme*") if _is_local(path))
         if nvme is None or not names:
             raise UnknownError("no nvme-cli, or no drive")
         command = [nvme, "smart-log", "-o", "json"]
         return drives({name: run([*command, str(root / "dev" / name)]) for name in names}, parts)
 
-    names = ("node_nvme_critical", "node_nvme_worn_ratio", "node_nvme_spare_ratio", "node_nvme_media_errors_total")  # fmt: skip
+    names = ("node_nvme_critical", "node_nvme_worn_ratio", "node_nvme_spare_ratio", "node_nvme_media_errors_total")
     return Task(names, ask, DRIVE_SECONDS)
 
 

@@ -24,9 +24,7 @@ class PartLog:
     thread may call it."""
 
     def __init__(
-        self,
-        monotonic: Callable[[], float] = time.monotonic,
-        wall_ns: Callable[[], int] = time.time_ns,
+        self, monotonic: Callable[[], float] = time.monotonic, wall_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self._monotonic = monotonic
         self._wall_ns = wall_ns

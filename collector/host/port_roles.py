@@ -21,18 +21,14 @@ NUMBERS = {"": 0, "compute": 1, "storage": 2, "management": 3, "member": 4}
 
 
 def with_roles(
-    ports: Sequence[Port],
-    gpus: Sequence[Gpu],
-    routes: AbstractSet[str],
-    given: Mapping[str, str],
+    ports: Sequence[Port], gpus: Sequence[Gpu], routes: AbstractSet[str], given: Mapping[str, str]
 ) -> list[Port]:
     """Return the ports with their roles and rails. `routes`: interfaces of default routes; `given`: roles by
     pattern of the adapter's or interface's name."""
     order = {gpu.uuid: gpu.index for gpu in gpus}
     near = any(port.gpu in order for port in ports)
     found = [
-        msgspec.structs.replace(port, role=_role(port, bool(gpus), near, routes, given), rail=None)
-        for port in ports
+        msgspec.structs.replace(port, role=_role(port, bool(gpus), near, routes, given), rail=None) for port in ports
     ]
     last = len(order)
     compute = [number for number, port in enumerate(found) if port.role == "compute"]
@@ -42,9 +38,7 @@ def with_roles(
     return found
 
 
-def _role(
-    port: Port, has_gpus: bool, near: bool, routes: AbstractSet[str], given: Mapping[str, str]
-) -> str:
+def _role(port: Port, has_gpus: bool, near: bool, routes: AbstractSet[str], given: Mapping[str, str]) -> str:
     names = (port.adapter, port.interface or port.adapter)
     for pattern, role in given.items():
         if any(fnmatchcase(name, pattern) for name in names):

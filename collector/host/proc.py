@@ -31,12 +31,7 @@ def cpu(text: bytes) -> Cpu:
     ticks = [int(word) for word in text[: text.index(b"\n")].split()[1:9]]
     total = sum(ticks)
     at = text.rindex(b"\nprocs_blocked ")
-    return Cpu(
-        total - ticks[3] - ticks[4],
-        total,
-        int(text[at + 15 :].split(None, 1)[0]),
-        text.count(b"\ncpu"),
-    )
+    return Cpu(total - ticks[3] - ticks[4], total, int(text[at + 15 :].split(None, 1)[0]), text.count(b"\ncpu"))
 
 
 def loads(text: bytes) -> tuple[float, float, float]:

@@ -76,9 +76,14 @@ class ProgramThread:
                 raise TimeoutError(f"{command[0]} hangs")
             del self._stuck[key]
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            errors="replace", env={**os.environ, "LC_ALL": "C"},
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "LC_ALL": "C"},
+        )
         self._child = child
         try:
             if self._end.is_set():  # closed before it was started

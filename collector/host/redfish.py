@@ -165,9 +165,11 @@ class RedfishBmc:
         name = {"UserName": config.username, "Password": config.password()}
         self._token = self._session = None
         answer = requests.ask(
-            SESSIONS, method="POST", body=msgspec.json.encode(name),
+            SESSIONS,
+            method="POST",
+            body=msgspec.json.encode(name),
             headers={"Accept": "application/json", "Content-Type": "application/json", "OData-Version": "4.0"},
-        )  # fmt: skip
+        )
         token = answer.headers.get("X-Auth-Token")
         if answer.status not in {200, 201} or not token:
             raise PermissionError(f"it gives us no session ({answer.status})")
@@ -225,9 +227,7 @@ class RedfishBmc:
                         best, places.log = rank, entries
                         most = service.get("MaxNumberOfRecords")
                         loses = service.get("OverWritePolicy") == "NeverOverWrites"
-                        places.log_size = (
-                            float(most) if isinstance(most, int) and most > 0 and loses else None
-                        )
+                        places.log_size = float(most) if isinstance(most, int) and most > 0 and loses else None
 
     def _bodies(self, requests: HttpRequests, owner: Body, key: str) -> Iterator[Body]:
         """Yield the members of a collection that a resource links to, at most `MOST_CHASSIS`."""
@@ -250,10 +250,7 @@ class RedfishBmc:
         if not found:
             raise UnknownError("no fan")
         least = {unit: SLOW_FAN * median(each) for unit, each in speeds.items()}
-        well = [
-            (name, not sick and (speed is None or speed >= least[unit]))
-            for name, sick, unit, speed in found
-        ]
+        well = [(name, not sick and (speed is None or speed >= least[unit])) for name, sick, unit, speed in found]
         return counted_fans(well, self._log)
 
     def _supplies(self, requests: HttpRequests, places: RedfishPlaces) -> dict[str, float]:
@@ -265,18 +262,14 @@ class RedfishBmc:
             raise UnknownError("no power supply")
         return counted_supplies(found, self._log)
 
-    def _devices(
-        self, requests: HttpRequests, collections: list[str], older: list[str], key: str
-    ) -> Iterator[Body]:
+    def _devices(self, requests: HttpRequests, collections: list[str], older: list[str], key: str) -> Iterator[Body]:
         """Yield the devices that are there, of either schema."""
         for path in collections:
             yield from (one for one in self._members(requests, path) if _is_there(one))
         for path in older:
             yield from (one for one in parts(self._get(requests, path), key) if _is_there(one))
 
-    def _entries(
-        self, requests: HttpRequests, places: RedfishPlaces
-    ) -> tuple[list[BmcLogEntry], float | None]:
+    def _entries(self, requests: HttpRequests, places: RedfishPlaces) -> tuple[list[BmcLogEntry], float | None]:
         if places.log is None:
             raise UnknownError("no log of the hardware")
         found: list[BmcLogEntry] = []
@@ -311,9 +304,10 @@ def _speed(body: Body) -> tuple[str, float | None]:
     """Return the unit and the speed of a fan; only speeds of one unit are compared."""
     excerpt = part(body, "SpeedPercent")
     for unit, value in (
-        ("RPM", excerpt.get("SpeedRPM")), ("Percent", excerpt.get("Reading")),
+        ("RPM", excerpt.get("SpeedRPM")),
+        ("Percent", excerpt.get("Reading")),
         (str(body.get("ReadingUnits", "RPM")), body.get("Reading")),
-    ):  # fmt: skip
+    ):
         if isinstance(value, int | float) and not isinstance(value, bool):
             return unit, float(value)
     return "", None
@@ -324,6 +318,4 @@ def _entry(body: Body) -> BmcLogEntry:
     text = str(body.get("Message") or body.get("MessageId") or body.get("Name") or "an entry")[:300]
     critical = body.get("Severity") == "Critical" and body.get("Resolved") is not True
     origin = link(part(body, "Links"), "OriginOfCondition") or ""
-    return BmcLogEntry(
-        f"{body.get('Id', '')} {at}"[:100], at, text, critical, origin.rpartition("/")[2][:60]
-    )
+    return BmcLogEntry(f"{body.get('Id', '')} {at}"[:100], at, text, critical, origin.rpartition("/")[2][:60])

@@ -28,9 +28,7 @@ UNITS = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
 """Folders of the services' cgroups, of version 2 and 1."""
 
 
-def gpus_on_the_bus(
-    devices: Path = Path("/", PCI), vendors: Collection[str] = (NVIDIA, AMD)
-) -> int | None:
+def gpus_on_the_bus(devices: Path = Path("/", PCI), vendors: Collection[str] = (NVIDIA, AMD)) -> int | None:
     """Return how many GPUs of these vendors the PCI bus has, whether or not a driver reads them; None where
     the bus is not shown. One that is passed to a virtual machine does not count."""
     try:
@@ -66,9 +64,7 @@ def guessed_role(root: Path = Path("/")) -> NodeRole | None:
         return NodeRole.GPU
     if found is None:
         return None
-    if any(runs(name, root) for name in _HEAD_UNITS) or any(
-        (root / name).exists() for name in _HEAD_FILES
-    ):
+    if any(runs(name, root) for name in _HEAD_UNITS) or any((root / name).exists() for name in _HEAD_FILES):
         return NodeRole.HEAD
     if any(runs(name, root) for name in _STORAGE_UNITS) or _serves_files(root):
         return NodeRole.STORAGE

@@ -23,8 +23,7 @@ log = logging.getLogger(__name__)
 FIND_SECONDS = 300.0
 """Seconds between two searches for units that are enabled."""
 FABRIC_MANAGER, IMEX = "nvidia-fabricmanager", "nvidia-imex"
-_GROUPS = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice",
-           "sys/fs/cgroup/unified/system.slice")  # fmt: skip
+_GROUPS = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice", "sys/fs/cgroup/unified/system.slice")
 _UNITS = "etc/systemd/system"
 _PEERS = "etc/nvidia-imex/nodes_config.cfg"
 
@@ -103,9 +102,7 @@ class Services:
         wants = sorted((self._root / _UNITS).glob("*.wants"))
         wants += sorted((self._root / _UNITS).glob("*.requires"))
         self._enabled = tuple(
-            unit
-            for unit in self._units
-            if any((each / f"{unit}.service").is_symlink() for each in wants)
+            unit for unit in self._units if any((each / f"{unit}.service").is_symlink() for each in wants)
         )
 
     def _runs(self, unit: str, groups: Path) -> bool:

@@ -104,7 +104,7 @@ class _Files:
 
 
 def _lustre(root: Path) -> ClientStates:
-    places = (f"{folder}/{kind}" for folder in ("proc/fs/lustre", f"{DEBUG}/lustre") for kind in ("mdc", "osc"))  # fmt: skip
+    places = (f"{folder}/{kind}" for folder in ("proc/fs/lustre", f"{DEBUG}/lustre") for kind in ("mdc", "osc"))
     files = _Files(root, "lustre", *(f"{place}/*/import" for place in places))
     states = [match[1].upper() if (match := _IMPORT.search(text)) else "" for text in files.texts()]
     if not states:
@@ -115,7 +115,7 @@ def _lustre(root: Path) -> ClientStates:
 def _beegfs(root: Path) -> ClientStates:
     """Return the targets of the metadata and of the files: a client knows each as online, probably offline or
     offline; one without mirror is lost to it then."""
-    files = _Files(root, "beegfs", "proc/fs/beegfs/*/meta_target_state", "proc/fs/beegfs/*/storage_target_state")  # fmt: skip
+    files = _Files(root, "beegfs", "proc/fs/beegfs/*/meta_target_state", "proc/fs/beegfs/*/storage_target_state")
     texts = list(files.texts())
     if not texts:
         return ClientStates(files.gap, files.gap)
@@ -131,9 +131,7 @@ def _ceph(root: Path) -> ClientStates:
     if not texts:
         return ClientStates(files.gap, files.gap)
     states = [state for text in texts for state in _SESSION.findall(text)]
-    blocked = any(
-        _BLOCKED.search(text) for text in _Files(root, "ceph", f"{DEBUG}/ceph/*/status").texts()
-    )
+    blocked = any(_BLOCKED.search(text) for text in _Files(root, "ceph", f"{DEBUG}/ceph/*/status").texts())
     failing = len(states) if blocked else sum(state not in _SESSION_WELL for state in states)
     return ClientStates(float(len(states)), float(failing))
 

@@ -105,9 +105,7 @@ def _lldp(text: str) -> dict[str, FarEnd]:
     for entry in entries:
         for name, facts in entry.items() if isinstance(entry, dict) else ():
             chassis, port = _only(facts, "chassis"), _only(facts, "port")
-            switch = next(
-                (key for key in chassis if key not in {"id", "descr", "mgmt-ip", "capability"}), ""
-            )
+            switch = next((key for key in chassis if key not in {"id", "descr", "mgmt-ip", "capability"}), "")
             switch = switch or str(_only(chassis, "id").get("value", ""))
             number = str(_only(port, "id").get("value", "") or port.get("descr", ""))
             if switch and len(found) < MOST:

@@ -30,10 +30,7 @@ _ACTIVE = re.compile(r"Power reading state is:\s+activated")
 _FREE_WATTS = re.compile(r"^Current Power\s*:\s*(\d+(?:\.\d+)?) Watts", re.MULTILINE)
 _FREE_ACTIVE = re.compile(r"^Power Measurement\s*:\s*Active", re.MULTILINE)
 _UNSUPPORTED = ("nvalid command", "invalid or unsupported")  # a BMC without DCMI
-PROGRAMS = {
-    "ipmitool": ("dcmi", "power", "reading"),
-    "ipmi-dcmi": ("--get-system-power-statistics",),
-}
+PROGRAMS = {"ipmitool": ("dcmi", "power", "reading"), "ipmi-dcmi": ("--get-system-power-statistics",)}
 """Programs that query a BMC, with their arguments; the first installed one is used."""
 
 

@@ -65,10 +65,7 @@ class HttpRequests:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the connection."""
         self._timer.cancel()
@@ -76,7 +73,7 @@ class HttpRequests:
 
     def ask(
         self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> RequestReply:  # fmt: skip
+    ) -> RequestReply:
         """Return the answer to a request. Raises `HttpRequestError` where none comes in time."""
         try:
             self._connection.request(method, self._path + path, body, dict(headers or {}))
@@ -87,9 +84,7 @@ class HttpRequests:
         if self._late.is_set():
             raise self._timed_out()
         if len(found) > MOST_BYTES:
-            raise HttpRequestError(
-                f"the answer of {self._server} is larger than {MOST_BYTES} bytes"
-            )
+            raise HttpRequestError(f"the answer of {self._server} is larger than {MOST_BYTES} bytes")
         return RequestReply(answer.status, answer.headers, found)
 
     def _give_up(self) -> None:
@@ -108,7 +103,7 @@ class HttpRequests:
         return HttpRequestError(f"{self._server} does not answer: {text or type(error).__name__}")
 
 
-def get(server: str, path: str, *, token: str, seconds: float, trust: ssl.SSLContext | None = None) -> bytes:  # fmt: skip
+def get(server: str, path: str, *, token: str, seconds: float, trust: ssl.SSLContext | None = None) -> bytes:
     """Return the body of an answer 200. `token`: "" sends none. Raises `HttpRequestError`."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with HttpRequests(server, seconds, trust) as requests:

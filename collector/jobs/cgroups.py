@@ -83,9 +83,7 @@ def _form(name: str, scheduler: str, pattern: str) -> CgroupForm:
 
 def _rooted(name: str, scheduler: str, above: str, pattern: str) -> CgroupForm:
     """Return the form of a scheduler that runs as root, with the folders that it may have above its own."""
-    return CgroupForm(
-        name, scheduler, re.compile(above + pattern, re.ASCII), re.compile(pattern, re.ASCII)
-    )
+    return CgroupForm(name, scheduler, re.compile(above + pattern, re.ASCII), re.compile(pattern, re.ASCII))
 
 
 _SLURM_STEP = r"(?:/step_(?P<step>[^/]+))?"
@@ -152,9 +150,7 @@ def reading_of(text: str, named_by_root: NamedByRoot = lambda _, path: path) -> 
     """Return the owner that the text of `/proc/PID/cgroup` names, and what it only claims."""
     paths = dict.fromkeys(_paths(text, named_by_root))
     owner = _owner(text, paths)
-    believed = {
-        (form.scheduler, _of(form, found).id) for form in FORMS for found in _at_roots(form, paths)
-    }
+    believed = {(form.scheduler, _of(form, found).id) for form in FORMS for found in _at_roots(form, paths)}
     for form in FORMS:
         if owner is not None and owner.scheduler in _BATCH - {form.scheduler}:
             continue  # a job may have containers of its own, with a Kubernetes in them
@@ -183,9 +179,7 @@ def _paths(text: str, named_by_root: NamedByRoot) -> Iterator[_ReadPath]:
 
 def _owner(text: str, paths: Iterable[_ReadPath]) -> CgroupOwner | None:
     for form in FORMS:
-        found = (
-            form.pattern.search(text) if form.claim is None else next(_at_roots(form, paths), None)
-        )
+        found = form.pattern.search(text) if form.claim is None else next(_at_roots(form, paths), None)
         if found is not None:
             return _of(form, found) if form.scheduler else None
     return None
@@ -206,9 +200,9 @@ def _of(form: CgroupForm, found: re.Match[str]) -> CgroupOwner:
     return CgroupOwner(
         form.scheduler,
         _id(form.scheduler, parts.get("id") or ""),
-        (parts.get("step") or "")[:SHORT_ID if form.scheduler == "kubernetes" else None],
+        (parts.get("step") or "")[: SHORT_ID if form.scheduler == "kubernetes" else None],
         int(uid) if uid is not None and len(uid) <= 10 else None,
-    )  # fmt: skip
+    )
 
 
 def _id(scheduler: str, text: str) -> str:

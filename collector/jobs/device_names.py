@@ -160,13 +160,13 @@ def _partition(gpu: str, name: str, profile: str, node: _NodeDevices) -> PlacedD
     match = _CLAIMED.fullmatch(name)
     start = None if match is None else match[2] or match[3]
     if start is not None and its and all(each.placement is not None for each in its):
-        places = {PlacedDevice(gpu, each.gpu_instance) for each in its if each.placement == int(start)}  # fmt: skip
+        places = {PlacedDevice(gpu, each.gpu_instance) for each in its if each.placement == int(start)}
         if len(places) == 1:
             return places.pop()
         raise UnplacedError(Unplaced.UNKNOWN_INSTANCE)
     named = _PROFILE.fullmatch(name)
     wanted = _plain(profile or (named[1] if named else ""))
-    among = {PlacedDevice(gpu, each.gpu_instance) for each in its if wanted in {"", _plain(each.profile)}}  # fmt: skip
+    among = {PlacedDevice(gpu, each.gpu_instance) for each in its if wanted in {"", _plain(each.profile)}}
     raise UnplacedError(Unplaced.AMBIGUOUS_INSTANCE if among else Unplaced.UNKNOWN_INSTANCE, among)
 
 

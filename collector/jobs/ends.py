@@ -62,8 +62,13 @@ class Conclusion(NamedTuple):
 
 
 def conclusions(
-    runs: Sequence[BeganJob], alive: Callable[[JobKey], bool], boot: MachineStart, now: int, *, exclusive: Callable[[], bool]
-) -> Mapping[JobKey, Conclusion]:  # fmt: skip
+    runs: Sequence[BeganJob],
+    alive: Callable[[JobKey], bool],
+    boot: MachineStart,
+    now: int,
+    *,
+    exclusive: Callable[[], bool],
+) -> Mapping[JobKey, Conclusion]:
     """Return the ends of the runs that have none, or that of a newer run, as far as they lie before `now`: after a step of
     the clock others may not. `alive`: whether a process of a run is on a GPU; `exclusive`: whether Slurm gives no GPU to two jobs at a time here."""
     of_job = defaultdict[tuple[str, str], list[BeganJob]](list)

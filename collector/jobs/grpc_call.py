@@ -57,12 +57,14 @@ def _request(method: str) -> bytes:
     )
     window = MOST_BYTES + 65_536
     settings = struct.pack(">HIHIHI", _TABLE_SIZE, 0, _PUSH, 0, _WINDOW_SIZE, window)
-    return _PREFACE + b"".join((
-        _frame(_SETTINGS, 0, 0, settings),
-        _frame(_WINDOW, 0, 0, struct.pack(">I", window)),
-        _frame(_HEADERS, _END_HEADERS, _STREAM, block),
-        _frame(_DATA, _END_STREAM, _STREAM, _NO_MESSAGE),
-    ))  # fmt: skip
+    return _PREFACE + b"".join(
+        (
+            _frame(_SETTINGS, 0, 0, settings),
+            _frame(_WINDOW, 0, 0, struct.pack(">I", window)),
+            _frame(_HEADERS, _END_HEADERS, _STREAM, block),
+            _frame(_DATA, _END_STREAM, _STREAM, _NO_MESSAGE),
+        )
+    )
 
 
 def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
@@ -88,7 +90,7 @@ def _answer(connection: socket.socket, deadline: float) -> bytes:
                 raise CallError(f"the answer is larger than {MOST_BYTES} bytes")
         if kind in {_DATA, _HEADERS} and flags & _END_STREAM:
             break
-    if len(found) < len(_NO_MESSAGE) or found[0] or len(found) - 5 != int.from_bytes(found[1:5], "big"):  # fmt: skip
+    if len(found) < len(_NO_MESSAGE) or found[0] or len(found) - 5 != int.from_bytes(found[1:5], "big"):
         raise CallError("no whole message came: the server knows no such call, or refuses it")
     return bytes(found[5:])
 

@@ -14,27 +14,13 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from collector.jobs.device_names import (
-    PlacedDevice,
-    PublishedDevice,
-    Unplaced,
-    UnplacedError,
-    distinguished,
-    place,
-)
+from collector.jobs.device_names import PlacedDevice, PublishedDevice, Unplaced, UnplacedError, distinguished, place
 from collector.jobs.grpc_call import CallError
 from collector.jobs.kubelet import SOCKET, ContainerDevice, container_devices
 from collector.jobs.pods import ACCOUNT, Pod, PodsClient, PodsError, in_cluster
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
 from telemetry.errors import ConfigError
-from telemetry.wire.jobs import (
-    MOST_JOB_LABELS,
-    Allocation,
-    Job,
-    JobKey,
-    JobSourceState,
-    Precision,
-)
+from telemetry.wire.jobs import MOST_JOB_LABELS, Allocation, Job, JobKey, JobSourceState, Precision
 
 NAME = "pod-resources"
 SCHEDULER = "kubernetes"
@@ -121,7 +107,7 @@ class KubernetesJobs:
         except FileNotFoundError:
             return _nothing("absent", f"no kubelet listens at {self._config.socket}")
         except PermissionError:
-            return _nothing("no permission", f"{self._config.socket} is root's: run as root, or let the group read it")  # fmt: skip
+            return _nothing("no permission", f"{self._config.socket} is root's: run as root, or let the group read it")
         except (OSError, CallError) as error:
             return _nothing("failing", f"{self._config.socket}: {error}")
         client, problem = self._client(given.node)
@@ -136,18 +122,14 @@ class KubernetesJobs:
         if not (placed.found or placed.missed):
             problem = ""
         placed = self._distinguish(placed, given, pods)
-        self._missed = any(device.driver and error.reason in _GONE for device, error in placed.missed)  # fmt: skip
+        self._missed = any(device.driver and error.reason in _GONE for device, error in placed.missed)
         owners = _owners(placed, given, pods)
         uids = _uids(owners, given, pods)
-        holding = {each.job for each in owners.values()} | {_key(d.namespace, d.pod) for d, _ in placed.found}  # fmt: skip
+        holding = {each.job for each in owners.values()} | {_key(d.namespace, d.pod) for d, _ in placed.found}
         return JobsAnswer(
-            state=_state(
-                placed.missed, problem or problem_of_claims, unasked=bool(problem_of_claims)
-            ),
+            state=_state(placed.missed, problem or problem_of_claims, unasked=bool(problem_of_claims)),
             jobs=tuple(
-                replace(
-                    _job(*each, pods, self._config.pod_labels), aliases=uids.get(_key(*each), ())
-                )
+                replace(_job(*each, pods, self._config.pod_labels), aliases=uids.get(_key(*each), ()))
                 for each in sorted({(d.namespace, d.pod) for d in devices})
                 if _key(*each) in holding
             ),
@@ -165,19 +147,13 @@ class KubernetesJobs:
             return None, ""
         server = config.server or in_cluster()
         if not server:
-            return (
-                None,
-                "jobs.kubernetes.server is not set, and this is no pod: name the API server",
-            )
+            return (None, "jobs.kubernetes.server is not set, and this is no pod: name the API server")
         client = PodsClient(
-            server=server, node=config.node or node, token_file=config.token_file,
-            authority_file=config.authority_file,
-        )  # fmt: skip
+            server=server, node=config.node or node, token_file=config.token_file, authority_file=config.authority_file
+        )
         return client, ""
 
-    def _ask_for_slices(
-        self, client: PodsClient | None, devices: Sequence[ContainerDevice], now: int
-    ) -> str:
+    def _ask_for_slices(self, client: PodsClient | None, devices: Sequence[ContainerDevice], now: int) -> str:
         """Ask what drivers of claims have published when a device is new, and now and then; return what fails."""
         wanted = frozenset(each.name for each in devices if each.driver)
         if client is None or not wanted:
@@ -201,9 +177,7 @@ class KubernetesJobs:
         """Return the devices with the instances that could be told only together."""
         among = {device.name: error.among for device, error in placed.missed if error.among}
         self._distinguished = {
-            name: where
-            for name, where in self._distinguished.items()
-            if where in among.get(name, ())
+            name: where for name, where in self._distinguished.items() if where in among.get(name, ())
         }
         if not among:
             return placed
@@ -224,9 +198,16 @@ class KubernetesJobs:
             {key: frozenset(its) for key, its in used.items()},
         )
         return _PlacedDevices(
-            [*placed.found, *((each, self._distinguished[each.name]) for each, _ in placed.missed if each.name in self._distinguished)],
+            [
+                *placed.found,
+                *(
+                    (each, self._distinguished[each.name])
+                    for each, _ in placed.missed
+                    if each.name in self._distinguished
+                ),
+            ],
             [each for each in placed.missed if each[0].name not in self._distinguished],
-        )  # fmt: skip
+        )
 
 
 class _PlacedDevices(NamedTuple):
@@ -241,9 +222,7 @@ def _nothing(state: str, message: str) -> JobsAnswer:
 
 
 def _placed(
-    devices: Sequence[ContainerDevice],
-    given: JobsInput,
-    published: Mapping[str, PublishedDevice],
+    devices: Sequence[ContainerDevice], given: JobsInput, published: Mapping[str, PublishedDevice]
 ) -> _PlacedDevices:
     found: dict[tuple[str, str, str, PlacedDevice], ContainerDevice] = {}
     missed = []
@@ -258,9 +237,7 @@ def _placed(
     return _PlacedDevices([(device, key[3]) for key, device in found.items()], missed)
 
 
-def _state(
-    missed: Sequence[tuple[ContainerDevice, UnplacedError]], problem: str, *, unasked: bool
-) -> JobSourceState:
+def _state(missed: Sequence[tuple[ContainerDevice, UnplacedError]], problem: str, *, unasked: bool) -> JobSourceState:
     """Return the state of the source. `unasked`: what drivers of claims have could not be read: a device that is
     missed then has not ended."""
     parts = [problem] if problem else []
@@ -272,45 +249,54 @@ def _state(
         listed = ", ".join(names[:_MOST_NAMED])
         parts.append(f"pods have devices without a GPU here ({_WHY[reason]}): {listed}{more}")
     return JobSourceState(
-        name=NAME, message="; ".join(parts),
+        name=NAME,
+        message="; ".join(parts),
         state="failing" if unasked and any(device.driver for device, _ in missed) else "reading",
         unattributed=dict(sorted(Counter(error.reason.value for _, error in missed).items())),
-    )  # fmt: skip
+    )
 
 
 def _key(namespace: str, pod: str) -> JobKey:
     return JobKey(SCHEDULER, "", f"{namespace}/{pod}")
 
 
-def _job(
-    namespace: str, name: str, pods: Mapping[tuple[str, str], Pod], labels: Sequence[str]
-) -> Job:
+def _job(namespace: str, name: str, pods: Mapping[tuple[str, str], Pod], labels: Sequence[str]) -> Job:
     pod = pods.get((namespace, name))
     if pod is None:
         return Job(key=_key(namespace, name), name=name, account=namespace, queue=namespace)
     return Job(
-        key=_key(namespace, name), name=name, account=namespace, queue=pod.queue or namespace,
-        owner=pod.owner, purpose=pod.purpose, begin=pod.begin, end=pod.end, state=pod.phase.upper(), exit_code=pod.exit_code,
+        key=_key(namespace, name),
+        name=name,
+        account=namespace,
+        queue=pod.queue or namespace,
+        owner=pod.owner,
+        purpose=pod.purpose,
+        begin=pod.begin,
+        end=pod.end,
+        state=pod.phase.upper(),
+        exit_code=pod.exit_code,
         labels={each: pod.labels[each] for each in labels if each in pod.labels},
-    )  # fmt: skip
+    )
 
 
-def _allocation(
-    device: ContainerDevice, where: PlacedDevice, pods: Mapping[tuple[str, str], Pod]
-) -> Allocation:
+def _allocation(device: ContainerDevice, where: PlacedDevice, pods: Mapping[tuple[str, str], Pod]) -> Allocation:
     pod = pods.get((device.namespace, device.pod))
     known = Precision.PROCESS if pod is None else Precision.SCHEDULER
     return Allocation(
-        job=_key(device.namespace, device.pod), gpu=where.gpu, instance=where.instance,
-        step=device.container, source=NAME, begin=0 if pod is None else pod.begin,
-        end=0 if pod is None else pod.end, begin_from=known, end_from=known,
-    )  # fmt: skip
+        job=_key(device.namespace, device.pod),
+        gpu=where.gpu,
+        instance=where.instance,
+        step=device.container,
+        source=NAME,
+        begin=0 if pod is None else pod.begin,
+        end=0 if pod is None else pod.end,
+        begin_from=known,
+        end_from=known,
+    )
 
 
 def _owners(
-    placed: _PlacedDevices,
-    given: JobsInput,
-    pods: Mapping[tuple[str, str], Pod],
+    placed: _PlacedDevices, given: JobsInput, pods: Mapping[tuple[str, str], Pod]
 ) -> dict[ProcessId, Ownership]:
     """Return the pod of each process in one: by its uid, or as the only one that has its GPU or its instance of it. The
     container is known by its id, and where the pod has one only."""
@@ -340,9 +326,7 @@ def _owners(
 
 
 def _uids(
-    owners: Mapping[ProcessId, Ownership],
-    given: JobsInput,
-    pods: Mapping[tuple[str, str], Pod],
+    owners: Mapping[ProcessId, Ownership], given: JobsInput, pods: Mapping[tuple[str, str], Pod]
 ) -> dict[JobKey, tuple[str, ...]]:
     """Return the uids of pods, by which their processes are known until the kubelet has named them."""
     found = {_key(*key): {pod.uid} for key, pod in pods.items()}

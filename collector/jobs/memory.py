@@ -41,8 +41,11 @@ class JobsMemory(msgspec.Struct, frozen=True, kw_only=True):
         been told, and what lasts is known again by its processes unless its name can be put into the new words."""
         if self.persons == words.mark:
             return self
-        renamed = (_renamed(each, words) if _is_users(each.allocation) else each for each in self.open
-                   if self.persons == NAMED or not _is_users(each.allocation))  # fmt: skip
+        renamed = (
+            _renamed(each, words) if _is_users(each.allocation) else each
+            for each in self.open
+            if self.persons == NAMED or not _is_users(each.allocation)
+        )
         ended = tuple(each for each in self.ended if not _is_users(each))
         return msgspec.structs.replace(self, open=tuple(renamed), ended=ended, persons=words.mark)
 

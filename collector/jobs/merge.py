@@ -51,9 +51,7 @@ class AllocationKey(NamedTuple):
 
 def key_of(allocation: Allocation) -> AllocationKey:
     """Return the identity of an allocation while it lasts; one that ended and began anew has the same."""
-    return AllocationKey(
-        allocation.job, allocation.gpu, allocation.instance, allocation.step, allocation.kind
-    )
+    return AllocationKey(allocation.job, allocation.gpu, allocation.instance, allocation.step, allocation.kind)
 
 
 class MergedJobs(NamedTuple):
@@ -104,10 +102,7 @@ class JobMerge:
     """
 
     def __init__(
-        self,
-        remembered: Sequence[OpenAllocation] = (),
-        ended: Iterable[Allocation] = (),
-        seen: int = 0,
+        self, remembered: Sequence[OpenAllocation] = (), ended: Iterable[Allocation] = (), seen: int = 0
     ) -> None:
         """`remembered` lasted when the collector of this node last ran, at `seen`; `ended` had ended lately."""
         self._open = {key_of(each.allocation): each for each in remembered}
@@ -149,10 +144,7 @@ class JobMerge:
         return tuple(self._ended)
 
     def update(
-        self,
-        given: JobsInput,
-        owners: Mapping[ProcessId, Ownership],
-        answers: Mapping[str, JobsAnswer],
+        self, given: JobsInput, owners: Mapping[ProcessId, Ownership], answers: Mapping[str, JobsAnswer]
     ) -> MergedJobs:
         """Return jobs, allocations and processes at `given.at`. `owners`: job of each process by its cgroup
         or user; `answers`: of the sources by name, in the order of trust."""
@@ -166,7 +158,7 @@ class JobMerge:
                 merged = before._replace(processes=self._processes(given, answers))
         else:
             settled = self._merge(given, owners, answers)
-            allocations = (*self._lately(given.at), *(each.allocation for each in self._open.values()))  # fmt: skip
+            allocations = (*self._lately(given.at), *(each.allocation for each in self._open.values()))
             processes = self._processes(given, answers)
             jobs = self._jobs(allocations, processes, answers.values())
             merged = MergedJobs(jobs, allocations, processes)
@@ -196,9 +188,7 @@ class JobMerge:
         ends = min((each.end for each in self._lately(at)), default=None)
         return math.inf if ends is None else ends + ENDED_SECONDS * _SECOND
 
-    def _processes(
-        self, given: JobsInput, answers: Mapping[str, JobsAnswer]
-    ) -> tuple[GpuProcess, ...]:
+    def _processes(self, given: JobsInput, answers: Mapping[str, JobsAnswer]) -> tuple[GpuProcess, ...]:
         """Return the processes with their jobs."""
         found = [
             msgspec.structs.replace(each.process, job=self._owner_of[each.id].job)
@@ -211,10 +201,7 @@ class JobMerge:
         return tuple(found)
 
     def _merge(
-        self,
-        given: JobsInput,
-        owners: Mapping[ProcessId, Ownership],
-        answers: Mapping[str, JobsAnswer],
+        self, given: JobsInput, owners: Mapping[ProcessId, Ownership], answers: Mapping[str, JobsAnswer]
     ) -> bool:
         """Begin, continue and end allocations. Return whether a source names each that lasts: time alone ends
         none then."""
@@ -233,29 +220,24 @@ class JobMerge:
         self._end_unstated(statements.keys(), given, answers)
         oldest = given.at - int(ENDED_SECONDS * _SECOND)
         current = {(key.job, key.gpu) for key in statements}
-        current |= {(named[each.id].job, each.process.gpu) for each in given.processes if each.id in named}  # fmt: skip
+        current |= {(named[each.id].job, each.process.gpu) for each in given.processes if each.id in named}
         self._ended = [
-            each for each in self._ended
-            if each.end >= oldest or (_is_final(each) and (each.job, each.gpu) in current)
-        ]  # fmt: skip
+            each for each in self._ended if each.end >= oldest or (_is_final(each) and (each.job, each.gpu) in current)
+        ]
         return self._open.keys() <= statements.keys()
 
     def _note_hooks(self, answers: Iterable[JobsAnswer]) -> None:
         """Note which GPUs hooks have given to jobs, and taken back."""
         stated = [each for answer in answers for each in answer.allocations]
         self._given = {
-            (each.job, each.gpu): each.begin
-            for each in stated
-            if each.begin and each.begin_from is Precision.HOOK
+            (each.job, each.gpu): each.begin for each in stated if each.begin and each.begin_from is Precision.HOOK
         }
-        self._over = {(each.job, each.gpu): each.end for each in (*self._ended, *stated) if _is_final(each)}  # fmt: skip
+        self._over = {(each.job, each.gpu): each.end for each in (*self._ended, *stated) if _is_final(each)}
         for each in stated:
             if not each.end and each.begin > self._over.get((each.job, each.gpu), each.begin):
                 del self._over[each.job, each.gpu]
 
-    def _rename(
-        self, owners: Mapping[ProcessId, Ownership], named: Mapping[ProcessId, Ownership]
-    ) -> None:
+    def _rename(self, owners: Mapping[ProcessId, Ownership], named: Mapping[ProcessId, Ownership]) -> None:
         """Give allocations that were made of a cgroup alone the key by which a scheduler has named their job
         since: no allocation ended, and none began."""
         for key, record in list(self._open.items()):
@@ -274,10 +256,7 @@ class JobMerge:
             self._open.setdefault(key_of(record.allocation), record)
 
     def _statements(
-        self,
-        given: JobsInput,
-        named: Mapping[ProcessId, Ownership],
-        answers: Mapping[str, JobsAnswer],
+        self, given: JobsInput, named: Mapping[ProcessId, Ownership], answers: Mapping[str, JobsAnswer]
     ) -> dict[AllocationKey, list[_Statement]]:
         """Return what is known now about each allocation."""
         found: dict[AllocationKey, list[_Statement]] = {}
@@ -293,9 +272,7 @@ class JobMerge:
             if (key.job, key.gpu) not in self._over:
                 statement = _Statement(PROCESSES, used, each.read_at, each.id)
                 found.setdefault(key, []).append(statement)
-            elif (
-                record := self._open.get(key)
-            ) is not None:  # left behind: it used the GPU to the end
+            elif (record := self._open.get(key)) is not None:  # left behind: it used the GPU to the end
                 record.seen = max(record.seen, each.read_at)
         return found
 
@@ -371,14 +348,11 @@ class JobMerge:
     def _used_until(self, job: JobKey) -> Iterator[int]:
         """Yield when processes of a job were seen last."""
         used = AllocationKind.USED
-        yield from (each.seen for key, each in self._open.items() if key.job == job and key.kind is used)  # fmt: skip
+        yield from (each.seen for key, each in self._open.items() if key.job == job and key.kind is used)
         yield from (each.end for each in self._ended if each.job == job and each.kind is used)
 
     def _end_unstated(
-        self,
-        stated: Iterable[AllocationKey],
-        given: JobsInput,
-        answers: Mapping[str, JobsAnswer],
+        self, stated: Iterable[AllocationKey], given: JobsInput, answers: Mapping[str, JobsAnswer]
     ) -> None:
         """End the allocations that no source names any more."""
         knowing = {name for name, answer in answers.items() if answer.state.state in _KNOWING}
@@ -386,8 +360,7 @@ class JobMerge:
         for key in self._open.keys() - set(stated):
             record = self._open[key]
             unsure = (key.job, key.gpu) not in self._over and (
-                not knowing.issuperset(record.sources)
-                or (key.kind is AllocationKind.USED and key.gpu in given.unread)
+                not knowing.issuperset(record.sources) or (key.kind is AllocationKind.USED and key.gpu in given.unread)
             )
             if unsure and given.at - record.seen < UNSURE_SECONDS * _SECOND:
                 continue
@@ -396,10 +369,7 @@ class JobMerge:
             self._close(key, record.allocation, record.seen, Precision.PROCESS)
 
     def _jobs(
-        self,
-        allocations: Sequence[Allocation],
-        processes: Sequence[GpuProcess],
-        answers: Iterable[JobsAnswer],
+        self, allocations: Sequence[Allocation], processes: Sequence[GpuProcess], answers: Iterable[JobsAnswer]
     ) -> tuple[Job, ...]:
         """Return the jobs of all allocations, and those that a source names."""
         found: dict[JobKey, Job] = {}
@@ -447,9 +417,7 @@ def _by_alias(
     return found
 
 
-def _look_of(
-    given: JobsInput, owners: Mapping[ProcessId, Ownership], answers: Mapping[str, JobsAnswer]
-) -> _Look:
+def _look_of(given: JobsInput, owners: Mapping[ProcessId, Ownership], answers: Mapping[str, JobsAnswer]) -> _Look:
     shown = [(each.id, each.process) for each in given.processes]
     processes = tuple((each, one.gpu, one.instance, one.user) for each, one in shown)
     return _Look(processes, given.unread, dict(owners), tuple(answers.items()))
@@ -466,16 +434,12 @@ def _begun_at(allocation: Allocation, now: int) -> Allocation:
 def _earliest(allocation: Allocation, others: Iterable[Allocation]) -> Allocation:
     """Return an allocation with the begin of the most exact of `others`, the earliest among these."""
     best = min(others, key=lambda each: (_EXACTNESS[each.begin_from], each.begin))
-    return msgspec.structs.replace(
-        allocation, begin=best.begin, begin_from=best.begin_from, source=best.source
-    )
+    return msgspec.structs.replace(allocation, begin=best.begin, begin_from=best.begin_from, source=best.source)
 
 
 def _is_final(allocation: Allocation) -> bool:
     """Return whether an allocation has an end that a hook wrote, or that was concluded in its place."""
-    return bool(allocation.end) and (
-        allocation.end_from is Precision.HOOK or bool(allocation.end_by)
-    )
+    return bool(allocation.end) and (allocation.end_from is Precision.HOOK or bool(allocation.end_by))
 
 
 def _exactness_of_end(allocation: Allocation) -> tuple[int, int]:
@@ -502,8 +466,6 @@ def _filled(known: Job | None, other: Job) -> Job:
         return other
     blank = Job(key=known.key)
     added = {
-        name: getattr(other, name)
-        for name in known.__struct_fields__
-        if getattr(known, name) == getattr(blank, name)
+        name: getattr(other, name) for name in known.__struct_fields__ if getattr(known, name) == getattr(blank, name)
     }
     return msgspec.structs.replace(known, **added)

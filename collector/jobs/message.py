@@ -9,15 +9,7 @@ import msgspec
 
 from collector.jobs.merge import MergedJobs
 from telemetry.wire import inventory as messages
-from telemetry.wire.jobs import (
-    MAX_MESSAGE_BYTES,
-    Allocation,
-    GpuProcess,
-    Job,
-    JobSourceState,
-    NodeJobs,
-    UserPrivacy,
-)
+from telemetry.wire.jobs import MAX_MESSAGE_BYTES, Allocation, GpuProcess, Job, JobSourceState, NodeJobs, UserPrivacy
 
 FIGURES_SECONDS = 60.0
 """Seconds after which the message is sent again when nothing but memory and use of processes has changed."""
@@ -36,17 +28,10 @@ class JobsMessage:
         self._content: object = None
         self._figures: object = None
 
-    def encoded(
-        self, merged: MergedJobs, sources: Sequence[JobSourceState], now: int
-    ) -> bytes | None:
+    def encoded(self, merged: MergedJobs, sources: Sequence[JobSourceState], now: int) -> bytes | None:
         """Return the message of what is known at `now`, or None when the newest one says the same."""
         processes = tuple(_unique(merged.processes))
-        content = (
-            merged.jobs,
-            merged.allocations,
-            tuple(_steady(each) for each in processes),
-            tuple(sources),
-        )
+        content = (merged.jobs, merged.allocations, tuple(_steady(each) for each in processes), tuple(sources))
         figures = tuple((each.memory_bytes, each.sm_ratio) for each in processes)
         if content == self._content:
             due = now - self.newest.at >= FIGURES_SECONDS * _SECOND
@@ -82,7 +67,7 @@ def _fitting(message: NodeJobs) -> tuple[NodeJobs, bytes]:
         share = 0.9 * MAX_MESSAGE_BYTES / len(payload)
         ended = sum(1 for each in message.allocations if each.end)
         if ended:
-            message = _with_allocations(message, len(message.allocations) - ended + int(share * ended))  # fmt: skip
+            message = _with_allocations(message, len(message.allocations) - ended + int(share * ended))
         elif message.processes:
             message = _with_fewer_processes(message, share)
         elif message.allocations:

@@ -103,7 +103,7 @@ class PodsClient:
         """Return the devices that drivers of claims have on this node, by `driver/pool/device`. Raises `PodsError`."""
         for version in SLICES:
             try:
-                slices = self._list(f"/apis/resource.k8s.io/{version}/resourceslices", "resource slices", _slice)  # fmt: skip
+                slices = self._list(f"/apis/resource.k8s.io/{version}/resourceslices", "resource slices", _slice)
             except PodsError as error:
                 if error.status != 404:
                     raise
@@ -112,10 +112,10 @@ class PodsClient:
             for each in slices:
                 newest[each.pool] = max(each.generation, newest.get(each.pool, 0))
             current = (each for each in slices if each.generation == newest[each.pool])
-            return {f"{each.pool}/{name}": facts for each in current for name, facts in each.devices.items()}  # fmt: skip
+            return {f"{each.pool}/{name}": facts for each in current for name, facts in each.devices.items()}
         raise PodsError("the API server has no resource slices: claims are not known")
 
-    def _list(self, path: str, what: str, read: Callable[[Mapping[str, Any]], _Item]) -> list[_Item]:  # fmt: skip
+    def _list(self, path: str, what: str, read: Callable[[Mapping[str, Any]], _Item]) -> list[_Item]:
         path = f"{path}?fieldSelector=spec.nodeName%3D{quote(self.node, safe='')}"
         try:
             token = self.token_file.read_text().strip()
@@ -124,9 +124,7 @@ class PodsClient:
         except HttpRequestError as error:
             raise PodsError(_refused(error, what), error.status) from error
         except OSError as error:
-            raise PodsError(
-                f"{error.filename or self.server}: {error.strerror or error}"
-            ) from error
+            raise PodsError(f"{error.filename or self.server}: {error.strerror or error}") from error
         try:
             return [read(each) for each in json.loads(body)["items"]]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -135,10 +133,7 @@ class PodsClient:
 
 def in_cluster() -> str:
     """Return the API server of the cluster that this process runs in; "" outside of one."""
-    host, port = (
-        os.environ.get("KUBERNETES_SERVICE_HOST"),
-        os.environ.get("KUBERNETES_SERVICE_PORT"),
-    )
+    host, port = (os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT"))
     if not host or not port:
         return ""
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -160,11 +155,14 @@ def _slice(item: Mapping[str, Any]) -> _Slice:
     devices = {}
     for device in spec.get("devices") or ():  # `basic`: of v1beta1
         facts = device.get("attributes") or (device.get("basic") or {}).get("attributes") or {}
-        texts = {name.removeprefix(f"{driver}/"): str(value.get("string", "")) for name, value in facts.items()}  # fmt: skip
+        texts = {name.removeprefix(f"{driver}/"): str(value.get("string", "")) for name, value in facts.items()}
         devices[device["name"]] = PublishedDevice(
-            uuid=texts.get("uuid", ""), parent=texts.get("parentUUID", ""), profile=texts.get("profile", ""),
-            pci=next(filter(None, (texts.get(name) for name in _PCI)), ""), passed=texts.get("type") == "vfio",
-        )  # fmt: skip
+            uuid=texts.get("uuid", ""),
+            parent=texts.get("parentUUID", ""),
+            profile=texts.get("profile", ""),
+            pci=next(filter(None, (texts.get(name) for name in _PCI)), ""),
+            passed=texts.get("type") == "vfio",
+        )
     return _Slice(f"{driver}/{pool['name']}", int(pool.get("generation", 0)), devices)
 
 

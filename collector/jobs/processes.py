@@ -153,11 +153,7 @@ class ProcReader:
             for each in its.processes:
                 if each.pid not in seen:
                     hidden = foreign or each.pid <= 0
-                    seen[each.pid] = (
-                        ProcessFacts(hidden=OTHER_NAMESPACE)
-                        if hidden
-                        else self._held(each.pid, living)
-                    )
+                    seen[each.pid] = ProcessFacts(hidden=OTHER_NAMESPACE) if hidden else self._held(each.pid, living)
                 process = self._found(gpu, its.read_at, each, seen[each.pid])
                 found.append(process)
                 if (owner := self._owner(seen[each.pid])) is not None:
@@ -168,9 +164,7 @@ class ProcReader:
         refused = sum(facts.hidden == NO_PERMISSION for facts in seen.values())
         return FoundProcesses(tuple(found), owners, refused, self._claim())
 
-    def _found(
-        self, gpu: str, read_at: int, listed: ListedProcess, facts: ProcessFacts
-    ) -> FoundProcess:
+    def _found(self, gpu: str, read_at: int, listed: ListedProcess, facts: ProcessFacts) -> FoundProcess:
         user = "" if facts.uid is None else self._persons.person(self._names.name(facts.uid))
         process = GpuProcess(
             gpu=gpu,
@@ -184,9 +178,7 @@ class ProcReader:
             sm_ratio=listed.sm_ratio,
             hidden=facts.hidden,
         )
-        return FoundProcess(
-            process=process, uid=facts.uid, owner=facts.cgroup.owner, read_at=read_at
-        )
+        return FoundProcess(process=process, uid=facts.uid, owner=facts.cgroup.owner, read_at=read_at)
 
     def _owner(self, facts: ProcessFacts) -> Ownership | None:
         """Return the job of a process by its cgroup, else that of its user."""
@@ -204,11 +196,9 @@ class ProcReader:
         for pid, facts in sorted(self._known.items()):
             claim = facts.cgroup.claim
             if claim is not None and claim.scheduler == BY_USER:
-                return (
-                    f"PID {pid} runs in the login of another user; it is shown as its own user's."
-                )
+                return f"PID {pid} runs in the login of another user; it is shown as its own user's."
             if claim is not None:
-                return f"PID {pid} claims to be {claim.scheduler} {claim.id} by a cgroup that was not made for it; it is not shown as that."  # fmt: skip
+                return f"PID {pid} claims to be {claim.scheduler} {claim.id} by a cgroup that was not made for it; it is not shown as that."
         return ""
 
     def _held(self, pid: int, living: set[int]) -> ProcessFacts:
@@ -252,12 +242,7 @@ class ProcReader:
         text = self._read(pid, "cgroup").decode(errors="replace")
         found = reading_of(text, self._named_by_root)
         owner = found.owner
-        if (
-            owner is None
-            or owner.uid in {None, 0, uid}
-            or uid == 0
-            or self._is_inside(pid, owner.uid)
-        ):
+        if owner is None or owner.uid in {None, 0, uid} or uid == 0 or self._is_inside(pid, owner.uid):
             return found
         return CgroupReading(claim=owner)
 

@@ -20,14 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from collector.http.request import HttpRequestError, get
-from collector.jobs.source import (
-    RAY_TITLE,
-    FoundProcess,
-    JobsAnswer,
-    JobsInput,
-    Ownership,
-    ProcessId,
-)
+from collector.jobs.source import RAY_TITLE, FoundProcess, JobsAnswer, JobsInput, Ownership, ProcessId
 from telemetry.errors import ConfigError
 from telemetry.files.secrets import read_token
 from telemetry.text.decoders import of_json
@@ -59,13 +52,9 @@ class RayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Raise `ConfigError` for an address or a time that can't work."""
         parts = urlsplit(self.url)
         if self.url and (parts.scheme not in {"http", "https"} or not parts.hostname):
-            raise ConfigError(
-                "jobs.ray.url", f"{self.url!r} is no address of a dashboard", "Write http://HOST:8265."
-            )  # fmt: skip
+            raise ConfigError("jobs.ray.url", f"{self.url!r} is no address of a dashboard", "Write http://HOST:8265.")
         if not 5 <= self.interval <= 300:
-            raise ConfigError(
-                "jobs.ray.interval", f"{self.interval:g} s is out of range", "Choose 5 to 300 seconds."
-            )  # fmt: skip
+            raise ConfigError("jobs.ray.interval", f"{self.interval:g} s is out of range", "Choose 5 to 300 seconds.")
 
 
 class _Listed(msgspec.Struct):
@@ -151,9 +140,7 @@ class RayJobs:
         except HttpRequestError as error:
             return self._answer(_state_of(error))
         except ConfigError as error:
-            return self._answer(
-                JobSourceState(name=NAME, state="no permission", message=str(error))
-            )
+            return self._answer(JobSourceState(name=NAME, state="no permission", message=str(error)))
         return self._answer(JobSourceState(name=NAME, state="reading", message=problem))
 
     def close(self) -> None:
@@ -164,18 +151,17 @@ class RayJobs:
 
     def _ask(self, path: str, kind: type[_Answer]) -> _Answer:
         config = self._config
-        token = "" if config.token_file is None else read_token("jobs.ray.token_file", config.token_file)  # fmt: skip
+        token = "" if config.token_file is None else read_token("jobs.ray.token_file", config.token_file)
         body = get(config.url, path, token=token, seconds=SECONDS)
         try:
             return of_json(kind).decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise HttpRequestError(f"{config.url}{path.partition('?')[0]} answers something else: {error}") from error  # fmt: skip
+            raise HttpRequestError(f"{config.url}{path.partition('?')[0]} answers something else: {error}") from error
 
     def _list(self, what: str, kind: type[_Answer], **wanted: str) -> tuple[list[_Answer], bool]:
         """Return what the State API lists with these properties, and whether that is all."""
         filters = "".join(
-            f"&filter_keys={key}&filter_predicates=%3D&filter_values={value}"
-            for key, value in wanted.items()
+            f"&filter_keys={key}&filter_predicates=%3D&filter_values={value}" for key, value in wanted.items()
         )
         answer = self._ask(f"/api/v0/{what}?limit={MOST_LISTED}{filters}", _Listing)
         its = answer.data.result
@@ -229,10 +215,7 @@ class RayJobs:
         if len(its) == 1:
             return frozenset(each.node_id for each in nodes if each.node_ip in its), ""
         found = "none" if not its else "more than one"
-        return (
-            frozenset(),
-            f"{found} of Ray's nodes has an address of this machine: set jobs.ray.address",
-        )
+        return (frozenset(), f"{found} of Ray's nodes has an address of this machine: set jobs.ray.address")
 
     def _follow(self, at: int) -> None:
         """Take in names, times and ends of the jobs that have or had a worker here."""
@@ -250,9 +233,7 @@ class RayJobs:
                 )
         used = {owner.job.id for owner in self._owners.values()}
         oldest = at - ENDED_SECONDS * 1e9
-        self._jobs = {
-            its: job for its, job in self._jobs.items() if its in used or not job.end or job.end > oldest
-        }  # fmt: skip
+        self._jobs = {its: job for its, job in self._jobs.items() if its in used or not job.end or job.end > oldest}
 
 
 def _is_worker(found: FoundProcess) -> bool:

@@ -20,13 +20,7 @@ from collector.jobs.config import JobsConfig
 from collector.jobs.memory import JobsFile, JobsMemory, boot_id
 from collector.jobs.merge import PROCESSES, JobMerge, OpenAllocation
 from collector.jobs.message import JobsMessage
-from collector.jobs.processes import (
-    CGROUPS,
-    NO_PERMISSION,
-    OTHER_NAMESPACE,
-    FoundProcesses,
-    ProcReader,
-)
+from collector.jobs.processes import CGROUPS, NO_PERMISSION, OTHER_NAMESPACE, FoundProcesses, ProcReader
 from collector.jobs.source import JobsAnswer, JobsInput, JobSource, KnowsJobs
 from collector.jobs.sources import job_sources
 from collector.jobs.users import PersonFilter, UserNames
@@ -62,9 +56,7 @@ HIDEPID = (
     "/proc hides the processes of other users (hidepid): give the collector the group of its gid=, "
     "SupplementaryGroups= in the unit."
 )
-REFUSED = (
-    "The driver does not list the processes of a GPU to this user: with MIG only root may see them."
-)
+REFUSED = "The driver does not list the processes of a GPU to this user: with MIG only root may see them."
 
 
 class _Question:
@@ -311,9 +303,7 @@ class JobsService:
 
     def _process_state(self, given: JobsInput) -> JobSourceState:
         if self._lister is None:
-            text = (
-                f"The source {self._source.inventory.source} lists no processes: use nvml or amd."
-            )
+            text = f"The source {self._source.inventory.source} lists no processes: use nvml or amd."
             return JobSourceState(name=PROCESSES, state="absent", message=text)
         hidden = {each.process.hidden for each in given.processes}
         if OTHER_NAMESPACE in hidden:
@@ -370,9 +360,8 @@ class JobsService:
         boot = 0 if self._reader is None else self._reader.boot
         opened = tuple(msgspec.structs.replace(each, seen=0) for each in self._merge.open)
         return JobsMemory(
-            boot_id=self._boot_id, boot=boot, open=opened, ended=self._merge.ended,
-            persons=self._persons.mark,
-        )  # fmt: skip
+            boot_id=self._boot_id, boot=boot, open=opened, ended=self._merge.ended, persons=self._persons.mark
+        )
 
     def _save(self, now: float, wall: int) -> None:
         """Have the file written; where the disk has not finished the last time, at a later look."""

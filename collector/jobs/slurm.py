@@ -121,23 +121,22 @@ class SlurmJobs:
         by_minor = {gpu.minor: gpu.uuid for gpu in given.gpus if gpu.minor is not None}
         living = _living(files, given)
         over = conclusions(
-            files, living.__contains__, self._machine_start(given.at), given.at,
+            files,
+            living.__contains__,
+            self._machine_start(given.at),
+            given.at,
             exclusive=cache(lambda: shares_gpus(self._config.gres_file) is False),
-        )  # fmt: skip
+        )
         allocations = []
         for file in files:
             for number in file.gpus:
                 gpu = by_minor.get(order[number]) if number < len(order) else None
                 if gpu is None:
-                    problems.append(f"job {file.key.id} has GPU {number} of Slurm, which is none of this node's")  # fmt: skip
+                    problems.append(f"job {file.key.id} has GPU {number} of Slurm, which is none of this node's")
                 else:
-                    allocations.append(
-                        _allocation(file, gpu, over.get(file.key), assumed=bool(assumed))
-                    )
+                    allocations.append(_allocation(file, gpu, over.get(file.key), assumed=bool(assumed)))
         if assumed and allocations:
-            problems.append(
-                f"{assumed}: Slurm's numbers of GPUs are taken for those of /dev/nvidiaN"
-            )
+            problems.append(f"{assumed}: Slurm's numbers of GPUs are taken for those of /dev/nvidiaN")
         return JobsAnswer(
             state=JobSourceState(name=NAME, message=_joined(problems)),
             jobs=tuple(_job(file, over.get(file.key)) for file in files),
@@ -156,9 +155,7 @@ class SlurmJobs:
             self._start = found
         return self._start
 
-    def _files(
-        self, folder: Path, names: Sequence[str], problems: list[str], given: JobsInput
-    ) -> list[HookFile]:
+    def _files(self, folder: Path, names: Sequence[str], problems: list[str], given: JobsInput) -> list[HookFile]:
         kept: dict[str, _ReadFile] = {}
         for name in names:
             try:
@@ -166,9 +163,7 @@ class SlurmJobs:
             except FileNotFoundError:
                 continue  # removed since
             except (OSError, ValueError) as error:
-                problems.append(
-                    f"{name} is not believed: {getattr(error, 'strerror', None) or error}"
-                )
+                problems.append(f"{name} is not believed: {getattr(error, 'strerror', None) or error}")
         self._read, self._looked = kept, True
         return [its.file for its in kept.values()]
 
@@ -185,9 +180,7 @@ class SlurmJobs:
             written = parse(path.name, os.read(handle, MOST_BYTES))
         finally:
             os.close(handle)
-        taken = {} if before is None else {
-            before.written.begin: before.file.begin, before.written.end: before.file.end
-        }  # fmt: skip
+        taken = {} if before is None else {before.written.begin: before.file.begin, before.written.end: before.file.end}
 
         def timed(at: int) -> int:
             """Return a time by the clock that is believed: what is new since the look before was written just now, under a
@@ -208,9 +201,7 @@ def check_ours(found: os.stat_result) -> None:
     if found.st_uid not in {0, os.geteuid()}:
         raise ValueError(f"it belongs to user {found.st_uid}, not to root")
     if found.st_mode & 0o022:
-        raise ValueError(
-            f"others may write it (mode {stat.S_IMODE(found.st_mode):04o}): chmod go-w"
-        )
+        raise ValueError(f"others may write it (mode {stat.S_IMODE(found.st_mode):04o}): chmod go-w")
 
 
 def parse(name: str, content: bytes) -> HookFile:
@@ -229,12 +220,19 @@ def parse(name: str, content: bytes) -> HookFile:
     code, _, signal = its.get("exit", "").partition(":")
     return HookFile(
         key=JobKey(SCHEDULER, its.get("cluster", ""), match[1], int(match[2])),
-        array=its.get("array", ""), component=its.get("component", ""), user=its.get("user", ""),
-        account=its.get("account", ""), partition=its.get("partition", ""),
-        nodes=int(its.get("nodes") or 0), gpus=gpus, begin=begin, end=end,
-        exit_code=(int(code or 0) or -int(signal or 0)) or None, boot_id=its.get("boot", ""),
+        array=its.get("array", ""),
+        component=its.get("component", ""),
+        user=its.get("user", ""),
+        account=its.get("account", ""),
+        partition=its.get("partition", ""),
+        nodes=int(its.get("nodes") or 0),
+        gpus=gpus,
+        begin=begin,
+        end=end,
+        exit_code=(int(code or 0) or -int(signal or 0)) or None,
+        boot_id=its.get("boot", ""),
         purpose=declared(its.get("comment", "")),
-    )  # fmt: skip
+    )
 
 
 def _time(its: Mapping[str, str], key: str) -> int:
@@ -261,18 +259,31 @@ def _job(file: HookFile, over: Conclusion | None) -> Job:
     end = file.end if over is None else over.end
     state = "RUNNING" if not end else "FAILED" if file.exit_code else "ended"
     return Job(
-        key=file.key, user=file.user, account=file.account, queue=file.partition,
+        key=file.key,
+        user=file.user,
+        account=file.account,
+        queue=file.partition,
         owner=f"Array/{file.array}" if file.array else f"Component/{file.component}" if file.component else "",
-        begin=file.begin, end=end, state=state, exit_code=file.exit_code, nodes=file.nodes,
+        begin=file.begin,
+        end=end,
+        state=state,
+        exit_code=file.exit_code,
+        nodes=file.nodes,
         purpose=file.purpose,
-    )  # fmt: skip
+    )
 
 
 def _allocation(file: HookFile, gpu: str, over: Conclusion | None, *, assumed: bool) -> Allocation:
     known = Allocation(
-        job=file.key, gpu=gpu, begin=file.begin, end=file.end, begin_from=Precision.HOOK,
-        end_from=Precision.HOOK, source=NAME, assumed=assumed,
-    )  # fmt: skip
+        job=file.key,
+        gpu=gpu,
+        begin=file.begin,
+        end=file.end,
+        begin_from=Precision.HOOK,
+        end_from=Precision.HOOK,
+        source=NAME,
+        assumed=assumed,
+    )
     if over is None:
         return known
     return replace(known, end=over.end, end_from=Precision.PROCESS, end_by=over.by)
@@ -290,10 +301,7 @@ def _living(files: Sequence[HookFile], given: JobsInput) -> set[JobKey]:
 def _owners(files: Sequence[HookFile], given: JobsInput) -> dict[ProcessId, Ownership]:
     """Return the job of each process in a cgroup of Slurm: a cgroup has the job's number alone, which is that of
     its newest start."""
-    newest = {
-        file.key.id: file.key
-        for file in sorted(files, key=lambda each: (each.key.id, each.key.restart))
-    }
+    newest = {file.key.id: file.key for file in sorted(files, key=lambda each: (each.key.id, each.key.restart))}
     found = {}
     for each in given.processes:
         owner = each.owner

@@ -60,18 +60,14 @@ class PersonFilter(PersonWords):
         return JobsAnswer(
             state=answer.state,
             jobs=tuple(self._job(job) for job in answer.jobs),
-            allocations=tuple(
-                msgspec.structs.replace(each, job=self.key(each.job)) for each in answer.allocations
-            ),
+            allocations=tuple(msgspec.structs.replace(each, job=self.key(each.job)) for each in answer.allocations),
             owners={
                 process: Ownership(self.key(owner.job), owner.step, owner.source)
                 for process, owner in answer.owners.items()
             },
             processes=tuple(
                 msgspec.structs.replace(
-                    each,
-                    user=self.person(each.user),
-                    job=None if each.job is None else self.key(each.job),
+                    each, user=self.person(each.user), job=None if each.job is None else self.key(each.job)
                 )
                 for each in answer.processes
             ),

@@ -146,9 +146,7 @@ def gpm_samples() -> tuple[Any, Any] | None:
     return None if None in samples else samples
 
 
-def gpm_request(
-    ids: list[int], *, of_instance: bool = False
-) -> tuple[Any, memoryview, Function, Function]:
+def gpm_request(ids: list[int], *, of_instance: bool = False) -> tuple[Any, memoryview, Function, Function]:
     """Return the struct that requests `ids`, the bytes of its metrics (id, code, number and three
     pointers each), the call that samples (a GPU, or an instance of it) and the call that computes."""
     request = pynvml.c_nvmlGpmMetricsGet_t()

@@ -36,16 +36,10 @@ Convert = Callable[[float], float]
 class Cell:
     """Position in the values of a reading, and the driver call that fills it."""
 
-    __slots__ = (
-        "alternatives", "denied", "growth", "link", "metric", "number", "owners", "position",
-    )  # fmt: skip
+    __slots__ = ("alternatives", "denied", "growth", "link", "metric", "number", "owners", "position")
 
     def __init__(
-        self,
-        metric: Metric,
-        position: int,
-        link: int | None,
-        alternatives: tuple[NvmlReader, ...] | None = None,
+        self, metric: Metric, position: int, link: int | None, alternatives: tuple[NvmlReader, ...] | None = None
     ) -> None:
         self.metric = metric
         self.position = position
@@ -102,10 +96,7 @@ class Cell:
     def factor(self) -> float | None:
         """Return the scale, where a reading is just the driver's number times a scale."""
         origin, name = self.origin, self.metric.name
-        plain = not (
-            isinstance(origin, Call)
-            and (origin.mask or origin.shift is not None or origin.first_bit)
-        )
+        plain = not (isinstance(origin, Call) and (origin.mask or origin.shift is not None or origin.first_bit))
         if isinstance(origin, CounterRate):
             return origin.of.scale
         if origin is None or not plain or name in UNKNOWN_VALUES or name.endswith("_ber"):

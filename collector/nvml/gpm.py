@@ -11,15 +11,7 @@ import struct
 from collections.abc import Iterable
 from ctypes import byref, c_uint
 
-from collector.nvml.binding import (
-    Code,
-    Function,
-    Handle,
-    gpm_request,
-    gpm_samples,
-    gpm_supported,
-    once,
-)
+from collector.nvml.binding import Code, Function, Handle, gpm_request, gpm_samples, gpm_supported, once
 from collector.nvml.capability import Cell
 from telemetry.catalogue.nvml import Gpm
 from telemetry.gap import GAP, Gap
@@ -39,9 +31,7 @@ _ABSENT = {
 
 def gpm_ids(cells: Iterable[Cell]) -> list[int]:
     """Return the ids of the GPM metrics that some cells may be read from."""
-    return sorted(
-        {each.id for cell in cells for each in cell.alternatives if isinstance(each, Gpm)}
-    )
+    return sorted({each.id for cell in cells for each in cell.alternatives if isinstance(each, Gpm)})
 
 
 class GpmReader:
@@ -114,7 +104,5 @@ class GpmReader:
         if any(value > 0 for number, value in numbers.items() if number < FIRST_OF_TRAFFIC):
             self.suspect = False
         elif self.suspect:
-            return {
-                number: value if value > 0 else GAP[Gap.ERROR] for number, value in numbers.items()
-            }
+            return {number: value if value > 0 else GAP[Gap.ERROR] for number, value in numbers.items()}
         return numbers

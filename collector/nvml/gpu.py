@@ -19,14 +19,7 @@ from collector.nvml.processes import ProcessReader
 from collector.nvml.queries import bind
 from collector.nvml.readings import FieldBatch, KeptPlan, decode
 from collector.probe.driver import Turn
-from collector.probe.protocol import (
-    FAST,
-    PROCESSES,
-    SLOW,
-    ProbeDescription,
-    ProbeReading,
-    ProbeStatus,
-)
+from collector.probe.protocol import FAST, PROCESSES, SLOW, ProbeDescription, ProbeReading, ProbeStatus
 from telemetry.catalogue.nvml import Bus, Call
 from telemetry.devices import Gpu, Link
 from telemetry.errors import DriverError
@@ -176,9 +169,7 @@ def c2c_links(handle: Handle) -> int:
 def can_remap_rows(handle: Handle, name: str) -> bool:
     """Return whether rows can be remapped, inferred from ECC and the product: boards without the
     feature report zeros, not an error."""
-    return (
-        "GeForce" not in name and _number(handle, Call("nvmlDeviceGetEccMode", pick=0)) is not None
-    )
+    return "GeForce" not in name and _number(handle, Call("nvmlDeviceGetEccMode", pick=0)) is not None
 
 
 def pci_address(text: str) -> str | None:
@@ -293,9 +284,7 @@ class GpuReader:
                 self._open(turn)
             except DriverError as error:
                 self._status = status_of(error)
-                self._described = ProbeDescription(
-                    Gpu(uuid="", index=self._index, name="", present=False)
-                )
+                self._described = ProbeDescription(Gpu(uuid="", index=self._index, name="", present=False))
             if turn.abandoned:
                 self._open_at = 0.0
                 return None
@@ -359,10 +348,7 @@ class GpuReader:
         # Each lane has samples of its own: a metric is the mean since that lane's reading before.
         self.gpm = {bit: GpmReader(handle, gpm_ids(parts)) for bit, parts in self._cells.items()}
         self._processes = ProcessReader(handle)
-        self._plans = {
-            bit: KeptPlan(handle, parts, self.gpm[bit], links_of[bit])
-            for bit, parts in self._cells.items()
-        }
+        self._plans = {bit: KeptPlan(handle, parts, self.gpm[bit], links_of[bit]) for bit, parts in self._cells.items()}
         self._settled: set[int] = set()
         self._probe_at = time.monotonic() + PROBE_AGAIN
         self._mig = MigReader(handle, gpu.uuid)

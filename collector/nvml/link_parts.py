@@ -95,9 +95,7 @@ class LinkParts:
                 cell.exclude()
                 continue
             numbers = range(links[origin.bus])
-            self.folded.append(
-                Folded(cell, origin.fold, tuple(self._link(cell, origin, link) for link in numbers))
-            )
+            self.folded.append(Folded(cell, origin.fold, tuple(self._link(cell, origin, link) for link in numbers)))
 
     def _link(self, owner: Cell, origin: OfLinks, link: int) -> LinkCells:
         active = None
@@ -112,9 +110,7 @@ class LinkParts:
             return row
         cell = self._added.get((reader, bus, link))
         if cell is None:
-            cell = self._added[reader, bus, link] = Cell(
-                owner.metric, len(self._cells), link, (reader,)
-            )
+            cell = self._added[reader, bus, link] = Cell(owner.metric, len(self._cells), link, (reader,))
             self._cells.append(cell)
         cell.owners += (owner,)
         return cell

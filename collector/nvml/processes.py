@@ -112,14 +112,11 @@ class ProcessReader:
                 found.setdefault((pid, gpu_instance), row)
         if not found or turn.abandoned:
             return ProbeProcesses()
-        shares = (
-            None if any(row.instance is not None for row in found.values()) else self._use.read()
-        )
+        shares = None if any(row.instance is not None for row in found.values()) else self._use.read()
         if shares is None:
             return ProbeProcesses("", list(found.values()))
         rows = [
-            ProbeProcess(row.pid, row.type, row.memory_bytes, None, shares.get(row.pid, 0.0))
-            for row in found.values()
+            ProbeProcess(row.pid, row.type, row.memory_bytes, None, shares.get(row.pid, 0.0)) for row in found.values()
         ]
         return ProbeProcesses("", rows)
 
@@ -135,9 +132,7 @@ class _Utilization:
     """Use of the multiprocessors by each process, since the reading before."""
 
     def __init__(self, handle: Handle) -> None:
-        self._function: Callable[..., int] = partial(
-            function("nvmlDeviceGetProcessUtilization"), handle
-        )
+        self._function: Callable[..., int] = partial(function("nvmlDeviceGetProcessUtilization"), handle)
         self._array: Any = array_of("c_nvmlProcessUtilizationSample_t", ROOM)
         self._room = ROOM
         self._since = time.time_ns() // 1000 - 5_000_000

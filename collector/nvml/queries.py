@@ -96,9 +96,7 @@ _WIDE = {
     "nvmlDeviceGetMemoryErrorCounter",
 }
 _STRUCTS: dict[str, tuple[tuple[str, str, str | None], ...]] = {
-    "nvmlDeviceGetUtilizationRates": (
-        ("nvmlDeviceGetUtilizationRates", "c_nvmlUtilization_t", None),
-    ),
+    "nvmlDeviceGetUtilizationRates": (("nvmlDeviceGetUtilizationRates", "c_nvmlUtilization_t", None),),
     "nvmlDeviceGetBAR1MemoryInfo": (("nvmlDeviceGetBAR1MemoryInfo", "c_nvmlBAR1Memory_t", None),),
     "nvmlDeviceGetMemoryInfo_v2": (
         ("nvmlDeviceGetMemoryInfo_v2", "c_nvmlMemory_v2_t", "nvmlMemory_v2"),
@@ -107,9 +105,7 @@ _STRUCTS: dict[str, tuple[tuple[str, str, str | None], ...]] = {
     "nvmlDeviceGetRowRemapperHistogram": (
         ("nvmlDeviceGetRowRemapperHistogram", "c_nvmlRowRemapperHistogramValues", None),
     ),
-    "nvmlDeviceGetSramEccErrorStatus": (
-        ("nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t", None),
-    ),
+    "nvmlDeviceGetSramEccErrorStatus": (("nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t", None),),
     "nvmlDeviceGetRepairStatus": (("nvmlDeviceGetRepairStatus", "c_nvmlRepairStatus_t", None),),
     "nvmlDeviceGetGpuFabricInfoV": (
         ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t", None),
@@ -117,18 +113,10 @@ _STRUCTS: dict[str, tuple[tuple[str, str, str | None], ...]] = {
         ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t", None),
     ),
     "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles": (
-        (
-            "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
-            "c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t",
-            None,
-        ),
+        ("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", "c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t", None),
     ),
     "nvmlDeviceGetMarginTemperature": (
-        (
-            "nvmlDeviceGetMarginTemperature",
-            "c_nvmlMarginTemperature_v1_t",
-            "nvmlMarginTemperature_v1",
-        ),
+        ("nvmlDeviceGetMarginTemperature", "c_nvmlMarginTemperature_v1_t", "nvmlMarginTemperature_v1"),
     ),
 }
 """Calls that fill a struct: C function, pynvml's struct, and its version where the struct does not

@@ -171,12 +171,7 @@ class ReadPlan:
     """Calls by which one GPU is read on a lane."""
 
     def __init__(
-        self,
-        handle: Handle,
-        cells: list[Cell],
-        batch: int,
-        gpm: GpmReader,
-        folded: Iterable[Folded] = (),
+        self, handle: Handle, cells: list[Cell], batch: int, gpm: GpmReader, folded: Iterable[Folded] = ()
     ) -> None:
         self._gpm = gpm
         self._folded = [each for each in folded if isinstance(each.cell.origin, OfLinks)]
@@ -188,12 +183,8 @@ class ReadPlan:
         self._calls = self._bind(handle)
         cells = [cell for cell in cells if cell.wanted]
         fields = [cell for cell in cells if isinstance(cell.origin, (Field, CounterRate))]
-        self._batches = [
-            _Batch(handle, fields[start : start + batch]) for start in range(0, len(fields), batch)
-        ]
-        self._gpm_cells = [
-            (cell, cell.origin) for cell in cells if is_gpm(cell) and isinstance(cell.origin, Gpm)
-        ]
+        self._batches = [_Batch(handle, fields[start : start + batch]) for start in range(0, len(fields), batch)]
+        self._gpm_cells = [(cell, cell.origin) for cell in cells if is_gpm(cell) and isinstance(cell.origin, Gpm)]
 
     def _bind(self, handle: Handle) -> list[_BoundCall]:
         """Return each distinct call, with all cells that its result fills."""
@@ -274,9 +265,7 @@ class ReadPlan:
         """Decode each field by itself: one has failed, has no value, or is read for the first
         time."""
         whole = True
-        for cell, convert, (kind, failed, raw) in zip(
-            batch.cells, batch.converts, batch.fields.values(), strict=True
-        ):
+        for cell, convert, (kind, failed, raw) in zip(batch.cells, batch.converts, batch.fields.values(), strict=True):
             if failed:
                 whole = False
                 values[cell.position] = self._failed(cell, failed)
@@ -333,9 +322,7 @@ LARGEST_BATCH = 100_000
 class KeptPlan:
     """Read plan of some cells, made anew while cells skip unsupported alternatives."""
 
-    def __init__(
-        self, handle: Handle, cells: list[Cell], gpm: GpmReader, folded: Iterable[Folded] = ()
-    ) -> None:
+    def __init__(self, handle: Handle, cells: list[Cell], gpm: GpmReader, folded: Iterable[Folded] = ()) -> None:
         self._handle, self._cells, self._gpm = handle, cells, gpm
         self._folded = tuple(folded)
         self._batch = LARGEST_BATCH
@@ -352,9 +339,7 @@ class KeptPlan:
             if plan is None or plan.stale:
                 if plan is not None:
                     self._batch = min(self._batch, plan.batch)
-                plan = self._plan = ReadPlan(
-                    self._handle, self._cells, self._batch, self._gpm, self._folded
-                )
+                plan = self._plan = ReadPlan(self._handle, self._cells, self._batch, self._gpm, self._folded)
             status, values = plan.read(turn, now)
             if not plan.stale or status is not ProbeStatus.OK or turn.abandoned:
                 return status, values

@@ -15,17 +15,14 @@ _BY_CODE = {
     ),
     9: DriverState(
         "missing",
-        "The NVIDIA kernel module is not loaded: run `modprobe nvidia`, and see the kernel log if "
-        "that fails.",
+        "The NVIDIA kernel module is not loaded: run `modprobe nvidia`, and see the kernel log if that fails.",
     ),
     12: DriverState(
         "missing",
         "libnvidia-ml.so.1 is not installed: install the NVIDIA driver, or use the source "
         "nvidia-smi:FILE or simulated.",
     ),
-    13: DriverState(
-        "missing", "The NVIDIA driver is too old for this collector: install release 470 or newer."
-    ),
+    13: DriverState("missing", "The NVIDIA driver is too old for this collector: install release 470 or newer."),
     18: DriverState(
         "mismatched",
         "The driver was upgraded while its old kernel module is loaded: reboot, or end all GPU "
@@ -33,11 +30,7 @@ _BY_CODE = {
     ),
 }
 WORDING = Wording(
-    source="nvml",
-    library="NVML",
-    by_code=_BY_CODE,
-    links="nvlink",
-    reset_hint="`nvidia-smi --gpu-reset`",
+    source="nvml", library="NVML", by_code=_BY_CODE, links="nvlink", reset_hint="`nvidia-smi --gpu-reset`"
 )
 
 

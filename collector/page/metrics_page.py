@@ -89,15 +89,25 @@ def task_families(parts: CollectorAssembly, pairs: dict[str, str | None]) -> lis
         return exposition.labels({**pairs, **more})
 
     return [
-        Family(f"{PREFIX}collector_task_failing",
-               "1 for a task or thread that failed and has not worked for a while since.", GAUGE,
-               [(label(task=name), float(name in failing)) for name in names]),
-        Family(f"{PREFIX}collector_task_restarts_total", "Restarts of tasks and threads.", COUNTER,
-               [(label(task=task.name), float(task.restarts)) for task in tasks]),
-        Family(f"{PREFIX}collector_progress_age_seconds",
-               "Time since a sample, or since a frame was sent or stored.", GAUGE,
-               [(label(part=part), round(age, 3)) for part, age in ages.items()]),
-    ]  # fmt: skip
+        Family(
+            f"{PREFIX}collector_task_failing",
+            "1 for a task or thread that failed and has not worked for a while since.",
+            GAUGE,
+            [(label(task=name), float(name in failing)) for name in names],
+        ),
+        Family(
+            f"{PREFIX}collector_task_restarts_total",
+            "Restarts of tasks and threads.",
+            COUNTER,
+            [(label(task=task.name), float(task.restarts)) for task in tasks],
+        ),
+        Family(
+            f"{PREFIX}collector_progress_age_seconds",
+            "Time since a sample, or since a frame was sent or stored.",
+            GAUGE,
+            [(label(part=part), round(age, 3)) for part, age in ages.items()],
+        ),
+    ]
 
 
 def metrics_page(
@@ -129,9 +139,7 @@ def _fresh(newest: Newest, now: float, interval: float, slow_interval: float) ->
     }
 
 
-def dcgm_page(
-    newest: Newest, rows: Rows, jobs: NodeJobs | None, wanted: CounterList | None, host_label: str
-) -> bytes:
+def dcgm_page(newest: Newest, rows: Rows, jobs: NodeJobs | None, wanted: CounterList | None, host_label: str) -> bytes:
     """Return the page with dcgm-exporter's names: the readings of `rows`, and who has the GPUs where `jobs` says it.
     `wanted`: None for the exporter's own lists."""
     from telemetry.wire import dcgm  # noqa: PLC0415 - its tables are of use to who asks for them alone
@@ -147,22 +155,13 @@ def dcgm_page(
     xids = {gpu: dcgm.LastXid(number, f"XID {number}") for gpu, number in newest.xids.items()}
     return exposition.render(
         dcgm.families(
-            newest.inventory,
-            column,
-            jobs=jobs,
-            xids=xids,
-            wanted=wanted or dcgm.DEFAULT,
-            host_label=host_label,
+            newest.inventory, column, jobs=jobs, xids=xids, wanted=wanted or dcgm.DEFAULT, host_label=host_label
         )
     )
 
 
 def answer(
-    parts: CollectorAssembly,
-    path: str,
-    now: float,
-    query: str = "",
-    wanted: CounterList | None = None,
+    parts: CollectorAssembly, path: str, now: float, query: str = "", wanted: CounterList | None = None
 ) -> PageReply:
     """Return the reply to a GET. `wanted`: counters under dcgm-exporter's names."""
     newest, config = parts.sampler.newest, parts.config
@@ -170,9 +169,7 @@ def answer(
         case "/metrics/dcgm" if newest is not None:
             asked = dict(parse_qsl(query))
             up = now - newest.at <= STALE_INTERVALS * config.interval
-            named = (
-                config.metrics_jobs and parts.jobs is not None and asked.get("job_labels") != "no"
-            )
+            named = config.metrics_jobs and parts.jobs is not None and asked.get("job_labels") != "no"
             page = dcgm_page(
                 newest,
                 _fresh(newest, now, config.interval, config.slow_interval),
@@ -187,9 +184,7 @@ def answer(
             if parts.jobs is not None:
                 missed = exposition.unattributed_samples(pairs, parts.jobs.newest)
                 tasks.append(exposition.unattributed_family(missed))
-            page = metrics_page(
-                newest, parts.summary(), now, config.interval, config.slow_interval, tasks
-            )
+            page = metrics_page(newest, parts.summary(), now, config.interval, config.slow_interval, tasks)
             return PageReply(HTTPStatus.OK, page, exposition.CONTENT_TYPE)
         case "/healthz" if newest is not None:
             age = now - newest.at
@@ -243,9 +238,7 @@ async def serve(listen: str, parts: CollectorAssembly) -> None:
     host, port = listen_address("collector.metrics_listen", listen)
     names = await asyncio.to_thread(names_of, parts)  # a name server may be slow
     wanted = counters(parts.config)
-    clients = _Clients(
-        lambda path, query: answer(parts, path, time.monotonic(), query, wanted), names
-    )
+    clients = _Clients(lambda path, query: answer(parts, path, time.monotonic(), query, wanted), names)
     try:
         server = await asyncio.start_server(clients.serve, host, port, limit=MOST_REQUEST_BYTES)
     except OSError as error:
@@ -289,16 +282,14 @@ class _Clients:
         line, *fields = request.decode("latin-1").split("\r\n")
         method, _, rest = line.partition(" ")
         path, _, query = rest.partition(" ")[0].partition("?")
-        pairs = [(name.lower(), value.strip()) for name, _, value in (field.partition(":") for field in fields)]  # fmt: skip
+        pairs = [(name.lower(), value.strip()) for name, _, value in (field.partition(":") for field in fields)]
         hosts = [value for name, value in pairs if name == "host"]
         origins = [value.partition("://")[2].lower() for name, value in pairs if name == "origin"]
         if len(hosts) > 1 or not is_called("".join(hosts), self._names):
             text = b"this page has another name; add this one to collector.names\n"
             found = PageReply(HTTPStatus.MISDIRECTED_REQUEST, text)
         elif any(origin != "".join(hosts).lower() for origin in origins):
-            found = PageReply(
-                HTTPStatus.FORBIDDEN, b"the request comes from a page of another site\n"
-            )
+            found = PageReply(HTTPStatus.FORBIDDEN, b"the request comes from a page of another site\n")
         elif method in {"GET", "HEAD"}:
             try:
                 found = self._answer_to(path, query)

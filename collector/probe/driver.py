@@ -8,10 +8,7 @@ from typing import Protocol
 from collector.probe.protocol import ProbeDescription, ProbeNotice, ProbeReading, ProbeReport
 from telemetry.errors import ConfigError, did_you_mean
 
-DRIVERS = {
-    "nvml": "collector.nvml.driver:NvmlDriver",
-    "amd": "collector.amd.driver:AmdDriver",
-}
+DRIVERS = {"nvml": "collector.nvml.driver:NvmlDriver", "amd": "collector.amd.driver:AmdDriver"}
 """Module and class by name; imported only in the process that runs it."""
 
 

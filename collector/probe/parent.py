@@ -85,10 +85,7 @@ class Probe:
                 sys.executable,
                 [sys.executable, "-P", "-m", "collector.probe", driver],
                 environment,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, child_in, 0),
-                    (os.POSIX_SPAWN_DUP2, child_out, 1),
-                ],
+                file_actions=[(os.POSIX_SPAWN_DUP2, child_in, 0), (os.POSIX_SPAWN_DUP2, child_out, 1)],
             )
         except OSError as error:
             os.close(self._to)
@@ -109,18 +106,12 @@ class Probe:
         self._end()
 
     async def ask(
-        self,
-        lanes: int,
-        seconds: float,
-        without: tuple[int, ...] = (),
-        processes: tuple[int, ...] = (),
+        self, lanes: int, seconds: float, without: tuple[int, ...] = (), processes: tuple[int, ...] = ()
     ) -> ProbeReply | None:
         """Return the readings on `lanes`, or None when none came within `seconds`. `without`: devices
         that are not read; `processes`: devices whose processes are read too."""
         deadline = self._loop.time() + seconds
-        if not await self._answered(
-            deadline
-        ):  # a late reply to the request before is out of the way
+        if not await self._answered(deadline):  # a late reply to the request before is out of the way
             return None
         self._seq += 1
         self._answer = None

@@ -179,19 +179,13 @@ class Watchdog:
     def _order(self, lanes: int) -> list[int]:
         """Return the devices to read; those that hung lately come last, where they delay no other."""
         now = self._monotonic()
-        ready = [
-            device
-            for device, record in self._records.items()
-            if not record.stuck and record.not_before <= now
-        ]
+        ready = [device for device, record in self._records.items() if not record.stuck and record.not_before <= now]
         if not lanes & SLOW and THE_DRIVER in ready:
             ready.remove(THE_DRIVER)
         return sorted(ready, key=lambda device: (self._records[device].hangs, device == THE_DRIVER))
 
     def _may_start(self) -> bool:
-        self._abandoned_threads = [
-            thread for thread in self._abandoned_threads if thread.is_alive()
-        ]
+        self._abandoned_threads = [thread for thread in self._abandoned_threads if thread.is_alive()]
         return len(self._abandoned_threads) < ABANDONED_LIMIT
 
     def _start(self, turns: Round) -> None:

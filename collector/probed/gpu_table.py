@@ -27,9 +27,7 @@ class Row:
 
     __slots__ = ("gpu", "hung", "instances", "links", "silent")
 
-    def __init__(
-        self, gpu: Gpu, links: tuple[Link, ...] = (), instances: tuple[MigInstance, ...] = ()
-    ) -> None:
+    def __init__(self, gpu: Gpu, links: tuple[Link, ...] = (), instances: tuple[MigInstance, ...] = ()) -> None:
         self.gpu = gpu
         self.links = links
         self.instances = instances
@@ -41,15 +39,11 @@ class Row:
 class GpuTable:
     """Rows of all GPUs, and the devices of the current probe process."""
 
-    def __init__(
-        self, expected: Iterable[Gpu] = (), links: Iterable[Link] = (), reset_hint: str = ""
-    ) -> None:
+    def __init__(self, expected: Iterable[Gpu] = (), links: Iterable[Link] = (), reset_hint: str = "") -> None:
         """`reset_hint` names the command that resets a GPU."""
         linked = list(links)
         self._reset_hint = f" ({reset_hint})." if reset_hint else "."
-        self.rows = [
-            Row(gpu, tuple(link for link in linked if link.gpu == gpu.uuid)) for gpu in expected
-        ]
+        self.rows = [Row(gpu, tuple(link for link in linked if link.gpu == gpu.uuid)) for gpu in expected]
         self._descriptions: dict[int, ProbeDescription] = {}
         self._devices = 0
         self._nameless: set[int] = set()
@@ -66,9 +60,7 @@ class GpuTable:
         self._nameless.clear()
         return self._map(now)
 
-    def apply_descriptions(
-        self, described: Mapping[int, ProbeDescription], now: int
-    ) -> list[DeviceEvent]:
+    def apply_descriptions(self, described: Mapping[int, ProbeDescription], now: int) -> list[DeviceEvent]:
         """Apply changed descriptions; return events. `now` in ns since 1970."""
         if not described:
             return []
@@ -112,9 +104,7 @@ class GpuTable:
                 if status is ProbeStatus.HUNG and device not in self._nameless:
                     self._nameless.add(device)
                     text = f"A call for GPU {device} hangs before it could be identified."
-                    events.append(
-                        DeviceEvent("gpu_hung", now, message=text, data={"index": device})
-                    )
+                    events.append(DeviceEvent("gpu_hung", now, message=text, data={"index": device}))
                 continue
             row = self.rows[number]
             match status:

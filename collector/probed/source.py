@@ -45,16 +45,12 @@ def with_peers(links: Iterable[Link], gpus: Sequence[Gpu]) -> tuple[Link, ...]:
     """Return the links with the UUID of the GPU at the far end, where it is one of this node."""
     by_pci = {gpu.pci: gpu.uuid for gpu in gpus if gpu.pci is not None}
     return tuple(
-        msgspec.structs.replace(link, peer=by_pci.get(link.peer_pci))
-        if link.peer_pci is not None
-        else link
+        msgspec.structs.replace(link, peer=by_pci.get(link.peer_pci)) if link.peer_pci is not None else link
         for link in links
     )
 
 
-def pools(
-    gpus: Sequence[Gpu], links: Iterable[Link], over: str = "nvlink"
-) -> tuple[MemoryPool, ...]:
+def pools(gpus: Sequence[Gpu], links: Iterable[Link], over: str = "nvlink") -> tuple[MemoryPool, ...]:
     """Return the memory pools of a node: all GPUs on switches form one, GPUs linked to each other
     form one, and every other GPU is a pool of its own. `over` is the word for links between GPUs."""
     switched: set[str] = set()
@@ -88,9 +84,7 @@ def _pool(group: list[Gpu], switched: set[str], linked: str) -> MemoryPool:
     if len(group) > 1:
         over = "nvswitch" if any(gpu.uuid in switched for gpu in group) else linked
     return MemoryPool(
-        gpus=tuple(gpu.uuid for gpu in group),
-        bytes=sum(known) if len(known) == len(sizes) else None,
-        over=over,
+        gpus=tuple(gpu.uuid for gpu in group), bytes=sum(known) if len(known) == len(sizes) else None, over=over
     )
 
 
@@ -135,12 +129,7 @@ def assemble(shape: Shape, readings: Sequence[ProbeReading | None], absent: Gap)
     return rows
 
 
-def _add(
-    rows: dict[int, list[list[float]]],
-    devices: tuple[int, int],
-    values: list[float] | None,
-    gap: float,
-) -> None:
+def _add(rows: dict[int, list[list[float]]], devices: tuple[int, int], values: list[float] | None, gap: float) -> None:
     """Add the rows of one GPU; values of another shape than expected are gaps."""
     places = [
         (block, count)
@@ -161,10 +150,7 @@ def _add(
 
 def _listed(found: ProbeProcesses, now: int) -> ListedProcesses:
     """Return processes in the collector's own words."""
-    rows = (
-        ListedProcess(row.pid, row.type, row.memory_bytes, row.instance, row.sm_ratio)
-        for row in found.rows
-    )
+    rows = (ListedProcess(row.pid, row.type, row.memory_bytes, row.instance, row.sm_ratio) for row in found.rows)
     return ListedProcesses(now, tuple(rows), found.problem)
 
 
@@ -277,9 +263,7 @@ class ProbedSource:
         if answer is not None and Lane.FAST in lanes:
             present = [
                 (row.gpu, values)
-                for row, values, reading in zip(
-                    self._table.rows, rows[GPU_FAST], readings, strict=True
-                )
+                for row, values, reading in zip(self._table.rows, rows[GPU_FAST], readings, strict=True)
                 if reading is not None and reading.status is ProbeStatus.OK
             ]
             changes = self._transitions.detect(present, now_ns)
@@ -343,9 +327,7 @@ class ProbedSource:
             return
         self._paused[gpu] = time.monotonic() + self._trial
         text = f"It is read once in {duration(self._trial)} until it is reset: {reason}."
-        self._events.append(
-            DeviceEvent("gpu_paused", self._now, gpu, row.gpu.pci, text, {"reason": reason})
-        )
+        self._events.append(DeviceEvent("gpu_paused", self._now, gpu, row.gpu.pci, text, {"reason": reason}))
 
     def _unpause(self, gpus: Iterable[str], why: str) -> None:
         """Read GPUs at every tick again."""
@@ -362,9 +344,7 @@ class ProbedSource:
         self._paused |= dict.fromkeys(due, now + self._trial)
         rows = self._table.rows
         skipped = self._paused.keys() - due
-        return tuple(
-            device for device, row in self._table.row_of.items() if rows[row].gpu.uuid in skipped
-        )
+        return tuple(device for device, row in self._table.row_of.items() if rows[row].gpu.uuid in skipped)
 
     async def close(self) -> None:
         """End the probe. One that hangs ends by itself when its call returns."""

@@ -22,19 +22,13 @@ class DriverState(NamedTuple):
         return _GAPS.get(self.state, Gap.ERROR)
 
 
-_GAPS = {
-    "hung": Gap.TIMED_OUT,
-    "no_permission": Gap.NO_PERMISSION,
-    "released": Gap.NOT_READ,
-}
+_GAPS = {"hung": Gap.TIMED_OUT, "no_permission": Gap.NO_PERMISSION, "released": Gap.NOT_READ}
 
 UP = DriverState("up")
 OPENING = DriverState("unknown", "The driver is being opened.")
 RELEASED = DriverState("released", "Released on request; `resume` opens the driver again.")
 HELD = DriverState(
-    "released",
-    "Released, but a driver call has not returned yet and holds the driver; this changes when it "
-    "returns.",
+    "released", "Released, but a driver call has not returned yet and holds the driver; this changes when it returns."
 )
 NOT_ANSWERING = DriverState(
     "hung",
@@ -42,8 +36,7 @@ NOT_ANSWERING = DriverState(
     "needed. The collector keeps trying.",
 )
 PROBE_SILENT = DriverState(
-    "hung",
-    "The process that reads the driver no longer runs. It was abandoned and another one started.",
+    "hung", "The process that reads the driver no longer runs. It was abandoned and another one started."
 )
 
 
@@ -70,9 +63,7 @@ class Wording:
         if report.code is not None and report.code in self.by_code:
             return self.by_code[report.code]
         code = f" ({self.library} code {report.code})" if report.code is not None else ""
-        return DriverState(
-            "unknown", f"The driver does not open: {report.message}{code}. See the kernel log."
-        )
+        return DriverState("unknown", f"The driver does not open: {report.message}{code}. See the kernel log.")
 
 
 def opening_for(seconds: float) -> DriverState:
@@ -87,7 +78,4 @@ def opening_for(seconds: float) -> DriverState:
 def crashed(exit_code: int | None) -> DriverState:
     """Return the state after the probe process ended by itself."""
     how = f"signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"code {exit_code}"
-    return DriverState(
-        "unknown",
-        f"The process that reads the driver ended by itself ({how}); it is started again.",
-    )
+    return DriverState("unknown", f"The process that reads the driver ended by itself ({how}); it is started again.")

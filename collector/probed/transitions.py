@@ -58,10 +58,7 @@ class TransitionDetector:
                 for reason, (column, _) in _BITS.items()
                 if row[column] > 0 or (row[column] != 0 and reason in before.reasons)
             )
-            events += [
-                _clocks(gpu, reason, now, down=reason in reasons)
-                for reason in sorted(reasons ^ before.reasons)
-            ]
+            events += [_clocks(gpu, reason, now, down=reason in reasons) for reason in sorted(reasons ^ before.reasons)]
             action = _newest(row[_ACTION], before.action)
             if action != before.action:
                 events.append(_action(gpu, before.action, action, now))
@@ -88,9 +85,7 @@ def _newest(value: float, before: float) -> float:
 
 def _clocks(gpu: Gpu, reason: str, now: int, *, down: bool) -> DeviceEvent:
     text = _BITS[reason][1]
-    message = (
-        f"Clocks are limited by {text}." if down else f"Clocks are no longer limited by {text}."
-    )
+    message = f"Clocks are limited by {text}." if down else f"Clocks are no longer limited by {text}."
     kind = "clocks_down" if down else "clocks_free"
     return DeviceEvent(kind, now, gpu.uuid, gpu.pci, message, {"reason": reason})
 

@@ -67,9 +67,8 @@ class BackfillResponder:
             reply = await self._serve(client, topic, command)
             await client.publish(reply_topic, messages.encode(reply), qos=1)
             log.info(
-                "resent %d of frames %d to %d of session %012x",
-                reply.sent, command.first, command.last, command.about,
-            )  # fmt: skip
+                "resent %d of frames %d to %d of session %012x", reply.sent, command.first, command.last, command.about
+            )
             await asyncio.sleep(PAUSE)
 
     async def _serve(self, client: aiomqtt.Client, topic: str, command: Command) -> CommandReply:
@@ -83,9 +82,7 @@ class BackfillResponder:
             await self._store.settled(SETTLE)
             waiting = self._store.waiting()
             if session == self._session and waiting is not None:
-                last = min(
-                    last, waiting - 1
-                )  # not stored yet is not gone: they are requested again
+                last = min(last, waiting - 1)  # not stored yet is not gone: they are requested again
             while at <= last:
                 frames = await self._store.chunk(session, at, last, CHUNK_BYTES, CHUNK_FRAMES)
                 if not frames:

@@ -142,15 +142,11 @@ class Publisher:
         """Keep a connection until `close`."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        will = aiomqtt.Will(
-            self._topic(Topic.STATUS), self._status(NodeState.OFFLINE, "lost"), 1, retain=True
-        )
+        will = aiomqtt.Will(self._topic(Topic.STATUS), self._status(NodeState.OFFLINE, "lost"), 1, retain=True)
         while not self._closing.is_set():
             began = None
             try:
-                async with connect(
-                    self._config.broker, self._client_id, will, SEND_BUFFER, LONGEST_BYTES
-                ) as client:
+                async with connect(self._config.broker, self._client_id, will, SEND_BUFFER, LONGEST_BYTES) as client:
                     began = loop.time()
                     self._log_up(client.address)
                     self.connected = True
@@ -174,21 +170,16 @@ class Publisher:
         self.backfill.requests.clear()
         self.outbox.frames_waiting.set()
         try:
-            async with TaskGroup(
-                again_after=LAST_SECONDS
-            ) as group:  # none has anything to clean up
+            async with TaskGroup(again_after=LAST_SECONDS) as group:  # none has anything to clean up
                 works = {
                     "send": self._send(client),
                     "events": self._send_events(client),
                     "commands": self._listen(client),
                     "ring status": self._watch_ring(),
-                    "backfill": self.backfill.run(
-                        client, self._topic(Topic.BACKFILL), self._topic(Topic.REPLY)
-                    ),
+                    "backfill": self.backfill.run(client, self._topic(Topic.BACKFILL), self._topic(Topic.REPLY)),
                 }
                 tasks = [
-                    group.create_task(unending(work, self._closing.is_set), name=name)
-                    for name, work in works.items()
+                    group.create_task(unending(work, self._closing.is_set), name=name) for name, work in works.items()
                 ]
                 await self._closing.wait()
                 await asyncio.wait(tasks[:1], timeout=LAST_SECONDS)
@@ -223,9 +214,7 @@ class Publisher:
                 refused, asked = await self._subscribe(client, refused, again=True), now()
             if self._inventory_due and self._inventory is not None:
                 self._inventory_due = False
-                await client.publish(
-                    self._topic(Topic.INVENTORY), self._inventory, qos=1, retain=True
-                )
+                await client.publish(self._topic(Topic.INVENTORY), self._inventory, qos=1, retain=True)
                 self._sent()
             if self._status_due and (self._store is None or self._store.ready.is_set()):
                 await self._publish_status(client, NodeState.ONLINE)
@@ -243,11 +232,14 @@ class Publisher:
     ) -> list[tuple[str, int]]:
         """Subscribe; return what the broker refuses, as a NATS server does while it has no quorum."""
         granted: Iterable[Any] = await client.subscribe(wanted)  # numbers, or objects with a value
-        refused = [one for one, code in zip(wanted, granted, strict=False)
-                   if getattr(code, "value", code) >= 0x80]  # fmt: skip
+        refused = [one for one, code in zip(wanted, granted, strict=False) if getattr(code, "value", code) >= 0x80]
         if refused and not again:
-            log.error("node=%s the broker refuses to let us read %s: no request is heard until it is granted; "
-                      "allow this user to", self._config.node, ", ".join(name for name, _ in refused))  # fmt: skip
+            log.error(
+                "node=%s the broker refuses to let us read %s: no request is heard until it is granted; "
+                "allow this user to",
+                self._config.node,
+                ", ".join(name for name, _ in refused),
+            )
         return refused
 
     async def _send_frames(self, client: aiomqtt.Client) -> None:
@@ -266,9 +258,7 @@ class Publisher:
             while outbox.events:
                 payload = outbox.events[0]
                 await client.publish(self._topic(Topic.EVENT), payload, qos=1)
-                if (
-                    outbox.events and outbox.events[0] is payload
-                ):  # else it was dropped to keep the bound
+                if outbox.events and outbox.events[0] is payload:  # else it was dropped to keep the bound
                     outbox.events.popleft()
             outbox.events_waiting.clear()
             await outbox.events_waiting.wait()
@@ -339,9 +329,7 @@ class Publisher:
                 self._answer = loop.call_later(ANSWER_SECONDS, self._answer_status)
         elif loop.time() - self._namesake_at > NAMESAKE_EVERY:
             self._namesake_at = loop.time()
-            message = (
-                "another collector uses the name of this node: give each its own, collector.node"
-            )
+            message = "another collector uses the name of this node: give each its own, collector.node"
             log.error("node=%s %s", self._config.node, message)
             self._note("name_in_use", message)
 
@@ -377,18 +365,14 @@ class Publisher:
         except TimeoutError:
             log.warning("node=%s the broker did not take the offline status", self._config.node)
 
-    async def _publish_status(
-        self, client: aiomqtt.Client, state: NodeState, reason: str = ""
-    ) -> None:
+    async def _publish_status(self, client: aiomqtt.Client, state: NodeState, reason: str = "") -> None:
         self._status_due = False
         self._reported_spans = self._spans()
         payload = self._status(state, reason, self._reported_spans)
         await client.publish(self._topic(Topic.STATUS), payload, qos=1, retain=True)
 
     def _status(self, state: NodeState, reason: str, spans: tuple[FrameSpan, ...] = ()) -> bytes:
-        return status_message.status(
-            self._config, self._session, self._wall_ns(), state, reason, spans
-        )
+        return status_message.status(self._config, self._session, self._wall_ns(), state, reason, spans)
 
     def _spans(self) -> tuple[FrameSpan, ...]:
         return self._store.spans() if self._store is not None else ()

@@ -40,9 +40,7 @@ def outlines(spans: tuple[FrameSpan, ...]) -> tuple[FrameSpan, ...]:
     found: dict[int, FrameSpan] = {}
     for span in spans:
         other = found.get(span.session, span)
-        found[span.session] = FrameSpan(
-            span.session, min(span.first, other.first), max(span.last, other.last)
-        )
+        found[span.session] = FrameSpan(span.session, min(span.first, other.first), max(span.last, other.last))
     return tuple(found.values())
 
 

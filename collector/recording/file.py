@@ -68,9 +68,7 @@ class RecordedMessage(NamedTuple):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = of_msgpack(
-    Annotated[list[tuple[int, str, str, bytes]], msgspec.Meta(max_length=_MOST_IN_BLOCK)]
-)
+_decoder = of_msgpack(Annotated[list[tuple[int, str, str, bytes]], msgspec.Meta(max_length=_MOST_IN_BLOCK)])
 
 
 class RecordingWriter:
@@ -147,9 +145,7 @@ class Skipped:
         return " and ".join(counted(count, word) for count, word in counts if count)
 
 
-def read(
-    path: Path, max_size: int | None = None, skipped: Skipped | None = None
-) -> Iterator[RecordedMessage]:
+def read(path: Path, max_size: int | None = None, skipped: Skipped | None = None) -> Iterator[RecordedMessage]:
     """Iterate over the messages of a recording, in the order in which they were written.
 
     Damaged blocks and impossible messages are skipped, and counted in `skipped`. Raises `SourceError`
@@ -183,9 +179,7 @@ def _header(path: Path, file: BinaryIO) -> RecordingHeader:
     head = file.read(_HEAD.size)
     magic, size = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0)
     if magic != MAGIC or size > _MOST_HEADER_BYTES:
-        raise SourceError(
-            f"{path} is no recording. Make one under another name: `kilowatch record FILE`."
-        )
+        raise SourceError(f"{path} is no recording. Make one under another name: `kilowatch record FILE`.")
     try:
         header = of_json(RecordingHeader).decode(file.read(size))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

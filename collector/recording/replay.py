@@ -27,12 +27,7 @@ class RecordingSource:
     """Source whose readings are those of the newest frame at the replayed instant."""
 
     def __init__(
-        self,
-        path: Path,
-        node: str | None = None,
-        interval: float = 1.0,
-        speed: float = 1.0,
-        loop: bool = True,
+        self, path: Path, node: str | None = None, interval: float = 1.0, speed: float = 1.0, loop: bool = True
     ) -> None:
         """`node` may be left out when only one was recorded; `interval` is that of the ticks to
         come; `speed` 10 plays ten recorded seconds in each second."""
@@ -71,9 +66,7 @@ class RecordingSource:
                 f"Choose one: recording:{self.path}#{min(nodes)}. {known}",
             )
         if self.node is not None and self.node not in nodes:
-            raise ConfigError(
-                "collector.source", f"{self.path.name} holds no node {self.node!r}", known
-            )
+            raise ConfigError("collector.source", f"{self.path.name} holds no node {self.node!r}", known)
         self.node = self.node or nodes.pop()
         self._rewind()
 
@@ -180,11 +173,7 @@ class RecordingSource:
         event = inventory.decode(payload, Event)
         if event.id not in self._known:
             self._known.append(event.id)
-            self._events.append(
-                DeviceEvent(
-                    event.kind, now_ns, event.gpu, event.pci, event.message, dict(event.data)
-                )
-            )
+            self._events.append(DeviceEvent(event.kind, now_ns, event.gpu, event.pci, event.message, dict(event.data)))
 
 
 def translated(packed: frame.PackedBlock, schema: Schema) -> tuple[int | None, list[list[float]]]:
@@ -203,6 +192,4 @@ def translated(packed: frame.PackedBlock, schema: Schema) -> tuple[int | None, l
         return number, rows
     place = {name: column for column, name in enumerate(old.names)}
     picked = [place.get(name) for name in names]
-    return number, [
-        [NOT_SUPPORTED if column is None else row[column] for column in picked] for row in rows
-    ]
+    return number, [[NOT_SUPPORTED if column is None else row[column] for column in picked] for row in rows]

@@ -29,14 +29,7 @@ MOST_FILES = 1024
 class Ring:
     """Frames of this and earlier sessions in a folder. Methods raise `OSError` as the disk does."""
 
-    def __init__(
-        self,
-        folder: Path,
-        max_bytes: int,
-        segment_bytes: int | None = None,
-        *,
-        durable: bool = True,
-    ) -> None:
+    def __init__(self, folder: Path, max_bytes: int, segment_bytes: int | None = None, *, durable: bool = True) -> None:
         """`durable`: whether `sync` has the disk write."""
         self.folder = folder
         self._durable = durable
@@ -132,8 +125,7 @@ class Ring:
             places = [
                 (segment.path, segment.offset(first), segment.size)
                 for segment in self._segments
-                if segment.session == session
-                and segment.seqs.missing(first, last) != [(first, last)]
+                if segment.session == session and segment.seqs.missing(first, last) != [(first, last)]
             ]
         for path, start, stop in places:
             # A file may be dropped before it is opened: its frames are gone, no error.
@@ -145,9 +137,7 @@ class Ring:
                     if seq >= first:
                         yield seq, found.payload
 
-    def chunk(
-        self, session: int, first: int, last: int, most_bytes: int, most_frames: int
-    ) -> list[tuple[int, bytes]]:
+    def chunk(self, session: int, first: int, last: int, most_bytes: int, most_frames: int) -> list[tuple[int, bytes]]:
         """Return the first frames of `read`, as many as fit in one message; at least one if any."""
         frames: list[tuple[int, bytes]] = []
         total = 0
@@ -162,9 +152,7 @@ class Ring:
 
     def _make_room(self, size: int, files: int = 0) -> None:
         """Drop oldest files until so many more bytes and files keep the bounds."""
-        while self._segments and (
-            self._bytes + size > self.max_bytes or len(self._segments) + files > MOST_FILES
-        ):
+        while self._segments and (self._bytes + size > self.max_bytes or len(self._segments) + files > MOST_FILES):
             oldest = self._segments[0]
             if len(self._segments) == 1:
                 self._leave()

@@ -84,16 +84,12 @@ class RingWriter:
         """Return the frames in the ring."""
         return self._ring.spans() if self._open else ()
 
-    async def chunk(
-        self, session: int, first: int, last: int, most_bytes: int, most_frames: int
-    ) -> Frames:
+    async def chunk(self, session: int, first: int, last: int, most_bytes: int, most_frames: int) -> Frames:
         """Return frames of the ring, as `Ring.chunk`; none when the disk can't be read."""
         if not self._open:
             return []
         try:
-            return await asyncio.to_thread(
-                self._ring.chunk, session, first, last, most_bytes, most_frames
-            )
+            return await asyncio.to_thread(self._ring.chunk, session, first, last, most_bytes, most_frames)
         except OSError as error:
             log.warning("ring: frames %d to %d can't be read: %s", first, last, error)
             return []

@@ -53,18 +53,13 @@ class EventQueue:
         )
         try:
             payload = encode(event)
-        except (
-            TypeError,
-            ValueError,
-        ) as error:  # a source put a value into `data` that JSON has not
+        except (TypeError, ValueError) as error:  # a source put a value into `data` that JSON has not
             log.warning("node=%s event %s can't be written: %s", self._node, event.kind, error)
             self.dropped += 1
             return
         self.events += 1
         self._pending.append(payload)
-        log.info(
-            "node=%s gpu=%s event=%s %s", self._node, event.gpu or "-", event.kind, event.message
-        )
+        log.info("node=%s gpu=%s event=%s %s", self._node, event.gpu or "-", event.kind, event.message)
         self._send(event, payload)
 
     def drain(self) -> tuple[bytes, ...]:

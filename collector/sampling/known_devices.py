@@ -74,9 +74,7 @@ class RememberedDevices:
         known = KnownGpus(
             gpus=inventory.gpus,
             links=inventory.links,
-            gone_since={
-                gpu.uuid: before.get(gpu.uuid, now_ns) for gpu in inventory.gpus if not gpu.present
-            },
+            gone_since={gpu.uuid: before.get(gpu.uuid, now_ns) for gpu in inventory.gpus if not gpu.present},
         )
         if known == self._known:
             return

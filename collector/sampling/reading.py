@@ -21,9 +21,7 @@ async def read(
         async with asyncio.timeout(None) as limit:
             # Half of the grace counts from when this loop runs again: a source must not be cancelled with its
             # answer at hand because this process had no processor.
-            timer = loop.call_later(
-                deadline + grace / 2, lambda: limit.reschedule(loop.time() + grace / 2)
-            )
+            timer = loop.call_later(deadline + grace / 2, lambda: limit.reschedule(loop.time() + grace / 2))
             try:
                 rows = await source.read(lanes, tick, now_ns, deadline)
             finally:

@@ -16,17 +16,13 @@ from telemetry.wire.tables import KINDS
 
 WIDTHS = tuple(len(block.names) for block in SCHEMA.blocks)
 """Columns of each block."""
-_COLUMNS = tuple(
-    {name: number for number, name in enumerate(block.names)} for block in SCHEMA.blocks
-)
+_COLUMNS = tuple({name: number for number, name in enumerate(block.names)} for block in SCHEMA.blocks)
 OF_SOURCES = tuple(table for table in Table if table is not Table.NODE)
 """Tables that a source of readings fills; the host fills the other."""
 _UNREAD = {Gap.NOT_READ, Gap.NOT_SUPPORTED}
 _BLOCKS = {
     (table, lane): tuple(
-        number
-        for number, block in enumerate(SCHEMA.blocks)
-        if block.table is table and block.lane is lane
+        number for number, block in enumerate(SCHEMA.blocks) if block.table is table and block.lane is lane
     )
     for table in Table
     for lane in Lane
@@ -45,10 +41,7 @@ def blocks(lanes: frozenset[Lane], *tables: Table) -> list[int]:
 
 def filled(inventory: Inventory, numbers: list[int], value: float) -> Rows:
     """Return blocks filled with one gap."""
-    return {
-        number: [[value] * WIDTHS[number] for _ in range(count(inventory, number))]
-        for number in numbers
-    }
+    return {number: [[value] * WIDTHS[number] for _ in range(count(inventory, number))] for number in numbers}
 
 
 def misshapen(inventory: Inventory, rows: Rows) -> str:

@@ -467,9 +467,7 @@ def _known_gpus(ports: tuple[Port, ...], inventory: Inventory) -> tuple[Port, ..
     uuids = {gpu.uuid for gpu in inventory.gpus}
     if all(port.gpu is None or port.gpu in uuids for port in ports):
         return ports
-    return tuple(
-        port if port.gpu in uuids else msgspec.structs.replace(port, gpu=None) for port in ports
-    )
+    return tuple(port if port.gpu in uuids else msgspec.structs.replace(port, gpu=None) for port in ports)
 
 
 def role_in(found: Inventory, named: NodeRole | None, guessed: NodeRole | None) -> str:

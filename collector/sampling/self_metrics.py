@@ -15,10 +15,7 @@ from telemetry.wire.inventory import Inventory
 def node_metrics(inventory: Inventory, rows: Rows, expected: int) -> dict[str, float]:
     """Return metrics of the node that follow from one reading, by name. `expected` is the number of
     GPUs that it has ever had."""
-    found = {
-        "node_gpus_expected": float(expected),
-        "node_gpus_answering": float(answering(rows)),
-    }
+    found = {"node_gpus_expected": float(expected), "node_gpus_answering": float(answering(rows))}
     if inventory.driver_state in ("released", "unknown"):
         found["node_driver_up"] = NOT_READ  # released on purpose, or being opened: no fault
     elif inventory.driver_state != "none":
@@ -26,14 +23,9 @@ def node_metrics(inventory: Inventory, rows: Rows, expected: int) -> dict[str, f
     return found
 
 
-def collector_metrics(
-    source: Source, skipped: int, failing: int, lanes: frozenset[Lane]
-) -> dict[str, float]:
+def collector_metrics(source: Source, skipped: int, failing: int, lanes: frozenset[Lane]) -> dict[str, float]:
     """Return metrics of the collector itself, by name. `failing`: its parts that failed."""
-    found = {
-        "node_ticks_skipped_total": float(skipped),
-        "node_collector_tasks_failing": float(failing),
-    }
+    found = {"node_ticks_skipped_total": float(skipped), "node_collector_tasks_failing": float(failing)}
     if Lane.SLOW in lanes:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         found["node_collector_cpu_seconds_total"] = usage.ru_utime + usage.ru_stime

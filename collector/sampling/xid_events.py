@@ -56,10 +56,7 @@ class XidEvents:
         """Counts of faults that restarted before their end was noticed."""
 
     def merge(
-        self,
-        events: Iterable[DeviceEvent],
-        now: int,
-        gpus: Mapping[str, str] | None = None,
+        self, events: Iterable[DeviceEvent], now: int, gpus: Mapping[str, str] | None = None
     ) -> list[DeviceEvent]:
         """Return the events to publish, oldest first: first occurrences, counts of minutes that are
         over, and all events that are no XIDs. `gpus` gives the UUID of each PCI address."""
@@ -168,9 +165,7 @@ class XidEvents:
 def _is_counted(event: DeviceEvent) -> bool:
     """Return whether repetitions of an event are counted: those of faults, and of statements of the
     driver; the states of the reader itself are of the same kind, and in no catalogue."""
-    return event.kind in _KINDS or (
-        event.kind == "driver_log" and event.data.get("what") in statements()
-    )
+    return event.kind in _KINDS or (event.kind == "driver_log" and event.data.get("what") in statements())
 
 
 _DISTINGUISHING = ("action_to", "fatal", "reset", "gpu_instance")
@@ -216,5 +211,4 @@ def _repeated(fault: _Open, now: int) -> list[DeviceEvent]:
     if line is None:
         del data["line"]
     times = "once" if count == 1 else f"{count} times within a minute"
-    return [replace(first, kind=f"{first.kind}_repeated", at=now, data=data,
-                    message=f"{first.message} ({times})")]  # fmt: skip
+    return [replace(first, kind=f"{first.kind}_repeated", at=now, data=data, message=f"{first.message} ({times})")]

@@ -18,16 +18,7 @@ from collector.simulated.random import draw, noise
 from collector.simulated.scenario import Scenario
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.gap import DEVICE_LOST, TIMED_OUT
-from telemetry.wire.schema import (
-    GPU_FAST,
-    GPU_SLOW,
-    LINK_FAST,
-    LINK_SLOW,
-    NODE_FAST,
-    NODE_SLOW,
-    PORT_SLOW,
-    SCHEMA,
-)
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, NODE_FAST, NODE_SLOW, PORT_SLOW, SCHEMA
 
 # NVLink rows of simulated GPUs: every link carries about an equal share of its GPU's traffic.
 
@@ -71,7 +62,7 @@ def link_slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[list[flo
     for number in range(gpu.board.links):
         sent, received = (LEAST, LEAST) if number == least else (1.0 + number * 1e-4, 1.0)
         out, back = (gpu.board.nvlink_rate / gpu.board.links * part for part in (sent, received))
-        found.append(list(_PICK_SLOW((*HEAD, SPEED, level * out, level * back, int(load * out), int(load * back)))))  # fmt: skip
+        found.append(list(_PICK_SLOW((*HEAD, SPEED, level * out, level * back, int(load * out), int(load * back)))))
     return found
 
 
@@ -113,14 +104,7 @@ class SimulatedNode:
         inlet = 23.0 + draw(seed, name, "inlet") % 3
         self.gpus = tuple(
             SimulatedGpu.of(
-                kind.board,
-                self.job,
-                seed,
-                name,
-                index,
-                self.boot,
-                inlet + warmer[index % len(warmer)],
-                faults,
+                kind.board, self.job, seed, name, index, self.boot, inlet + warmer[index % len(warmer)], faults
             )
             for index in range(scenario.gpus)
         )
@@ -140,9 +124,7 @@ class SimulatedNode:
 
     def silent(self, second: int) -> bool:
         """Return whether the node sends nothing in this second."""
-        return any(
-            fault.kind in SILENT and fault.start <= second < fault.end for fault in self.faults
-        )
+        return any(fault.kind in SILENT and fault.start <= second < fault.end for fault in self.faults)
 
     def fast(self, second: int) -> Rows:
         """Return the rows of all fast blocks."""
@@ -171,20 +153,15 @@ class SimulatedNode:
         spans = self.spans(second)
         out = {
             GPU_SLOW: [
-                _dead(span, GPU_SLOW)
-                if span.effect.lost or span.effect.hung
-                else slow(gpu, second, span)
+                _dead(span, GPU_SLOW) if span.effect.lost or span.effect.hung else slow(gpu, second, span)
                 for gpu, span in zip(self.gpus, spans, strict=True)
             ],
-            NODE_SLOW: [
-                self.host.slow(second, spans[0].boot, 2 * sum(span.effect.hung for span in spans))
-            ],
+            NODE_SLOW: [self.host.slow(second, spans[0].boot, 2 * sum(span.effect.hung for span in spans))],
         }
         if self.scenario.kind.ports:
             out[PORT_SLOW] = port_rows(
-                self.scenario.kind.chassis, self.job, self.faults, len(self.gpus), second,
-                spans[0].boot,
-            )  # fmt: skip
+                self.scenario.kind.chassis, self.job, self.faults, len(self.gpus), second, spans[0].boot
+            )
         if self.has_links:
             out[LINK_SLOW] = [
                 row
@@ -197,11 +174,7 @@ class SimulatedNode:
         """Return the indexes of the GPUs that have left the bus."""
         if self.calm:
             return ()
-        return tuple(
-            gpu.index
-            for gpu, span in zip(self.gpus, self.spans(second), strict=True)
-            if span.effect.lost
-        )
+        return tuple(gpu.index for gpu, span in zip(self.gpus, self.spans(second), strict=True) if span.effect.lost)
 
 
 def _dead(span: EffectSpan, block: int) -> list[float]:
@@ -221,11 +194,7 @@ class SimulatedCluster:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         seed, nodes = scenario.seed, scenario.nodes
-        self._jobs = (
-            many_jobs(seed, nodes)
-            if scenario.name == "fleet"
-            else one_job(scenario.name, seed, nodes)
-        )
+        self._jobs = many_jobs(seed, nodes) if scenario.name == "fleet" else one_job(scenario.name, seed, nodes)
         self.nodes_of_jobs = dict(Counter(job.number for job in self._jobs.values()))
         """Number of nodes of each job, by its number."""
         self._racks = dict(zip(nodes, scenario.racks, strict=True))

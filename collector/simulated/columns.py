@@ -22,11 +22,7 @@ HEAD: tuple[float, float] = (NOT_SUPPORTED, 0.0)
 
 
 def layout(
-    block: int,
-    names: Sequence[str],
-    *,
-    zeros: frozenset[str] = frozenset(),
-    absent: frozenset[str] = frozenset(),
+    block: int, names: Sequence[str], *, zeros: frozenset[str] = frozenset(), absent: frozenset[str] = frozenset()
 ) -> Pick:
     """Return the picker of one block's rows.
 
@@ -54,7 +50,5 @@ def unsupported(pick: Pick, block: int, count: int) -> dict[str, str]:
     """
     probe = pick((0.0, 1.0) + (1.0,) * count)
     return {
-        name: "not_supported"
-        for name, value in zip(SCHEMA.blocks[block].names, probe, strict=True)
-        if value == 0.0
+        name: "not_supported" for name, value in zip(SCHEMA.blocks[block].names, probe, strict=True) if value == 0.0
     }

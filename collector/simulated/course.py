@@ -111,9 +111,7 @@ class FaultCourse:
         return share
 
 
-def effects(
-    fault: SimulatedFault, node: str, gpu: int, peers: bool
-) -> list[tuple[int, int, FaultEffect]]:
+def effects(fault: SimulatedFault, node: str, gpu: int, peers: bool) -> list[tuple[int, int, FaultEffect]]:
     """Return the effects of a fault on a GPU: first second, second after the last, effect.
 
     `peers`: whether the GPU works in one synchronous job with those that the fault hits.
@@ -166,18 +164,14 @@ def course(
         if fault.node == node and fault.gpu in {None, gpu}:
             own.append(fault)
     boots = {fault.end for fault in own if fault.kind in SILENT}
-    edges = sorted(
-        {boot, *(edge for first, last, _ in pieces if last > first for edge in (first, last))}
-    )
+    edges = sorted({boot, *(edge for first, last, _ in pieces if last > first for edge in (first, last))})
     spans: list[EffectSpan] = []
     for start in edges:
         effect = FaultEffect()
         for first, last, piece in pieces:
             if first <= start < last:
                 effect = effect.join(piece)
-        span = EffectSpan(
-            start, boot, effect, EffectSums(), energy(start - 1), capped(start - 1), 1.0
-        )
+        span = EffectSpan(start, boot, effect, EffectSums(), energy(start - 1), capped(start - 1), 1.0)
         if spans:
             before = spans[-1]
             span = replace(
@@ -197,9 +191,7 @@ def course(
     )
 
 
-def sums_at(
-    span: EffectSpan, second: int, energy: Callable[[int], float], capped: Callable[[int], int]
-) -> EffectSums:
+def sums_at(span: EffectSpan, second: int, energy: Callable[[int], float], capped: Callable[[int], int]) -> EffectSums:
     """Return the counters at the end of a second of a span."""
     sums, effect = span.sums, span.effect
     elapsed = second - span.start + 1

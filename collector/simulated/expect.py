@@ -26,14 +26,7 @@ def expected_bytes(scenario: Scenario, node: str, block: int, tick: int) -> fram
     return frame.pack(block, expected_rows(scenario, node, block, tick))
 
 
-def value(
-    scenario: Scenario,
-    node: str,
-    gpu: int | None,
-    metric: str,
-    tick: int,
-    link: int = 0,
-) -> float:
+def value(scenario: Scenario, node: str, gpu: int | None, metric: str, tick: int, link: int = 0) -> float:
     """Return one reading (float64; gauges travel as float32), or its gap.
 
     `gpu` is the index (of a port too), or None for a metric of the node; `link` the link's number for a metric of

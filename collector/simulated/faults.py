@@ -127,11 +127,7 @@ def _seconds(text: str) -> int:
 
 
 def place(
-    faults: Iterable[SimulatedFault],
-    nodes: Sequence[str],
-    racks: dict[str, str],
-    gpus: int,
-    where: str = "faults",
+    faults: Iterable[SimulatedFault], nodes: Sequence[str], racks: dict[str, str], gpus: int, where: str = "faults"
 ) -> tuple[SimulatedFault, ...]:
     """Replace racks and patterns by nodes, and check nodes and GPUs.
 
@@ -146,18 +142,14 @@ def place(
             hit = [name for name in nodes if fault.node == racks.get(name)]
             hit = hit or [name for name in nodes if fnmatchcase(name, fault.node)]
         if not hit:
-            hint = (
-                did_you_mean(fault.node, [*nodes, *racks.values()]) or f"The first is {nodes[0]}."
-            )
+            hint = did_you_mean(fault.node, [*nodes, *racks.values()]) or f"The first is {nodes[0]}."
             raise ConfigError(where, f"{fault}: there is no node {fault.node!r}", hint)
         if fault.kind in OF_A_NODE and fault.gpu is not None:
             raise ConfigError(where, f"{fault}: it hits whole nodes", "Leave out the GPU.")
         if fault.kind not in OF_A_NODE and fault.gpu is None:
             raise ConfigError(where, f"{fault}: it needs a GPU", EXAMPLE)
         if fault.gpu is not None and not 0 <= fault.gpu < gpus:
-            raise ConfigError(
-                where, f"{fault}: there is no GPU {fault.gpu}", f"They are 0 to {gpus - 1}."
-            )
+            raise ConfigError(where, f"{fault}: there is no GPU {fault.gpu}", f"They are 0 to {gpus - 1}.")
         if fault.duration is not None and fault.duration <= 0:
             raise ConfigError(where, f"{fault}: it lasts no time", "Give it a second or more.")
         placed += [replace(fault, node=name) for name in hit]

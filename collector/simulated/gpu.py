@@ -25,12 +25,7 @@ IDLE_LEVEL = 0.02
 _MIB = 1024 * 1024
 _STEP = 15e6  # clocks come in steps of 15 MHz
 _FADE = 90  # seconds until the temperature no longer depends on the span before
-_MEMORY = {
-    LoadPhase.IDLE: 0.0,
-    LoadPhase.TRAINING: 0.93,
-    LoadPhase.INFERENCE: 0.86,
-    LoadPhase.EVALUATION: 0.88,
-}
+_MEMORY = {LoadPhase.IDLE: 0.0, LoadPhase.TRAINING: 0.93, LoadPhase.INFERENCE: 0.86, LoadPhase.EVALUATION: 0.88}
 """Share of the memory that a job takes in each phase."""
 
 TRAFFIC = (
@@ -153,10 +148,7 @@ class SimulatedGpu:
         own = draw(seed, node, index)
         idle = board.idle * (0.97 + 0.08 * unit(own, "idle"))
         usable = board.memory_bytes - board.reserved_bytes
-        used = [
-            usable * _MEMORY[phase] * (0.98 + 0.02 * unit(own, "memory")) // _MIB * _MIB
-            for phase in LoadPhase
-        ]
+        used = [usable * _MEMORY[phase] * (0.98 + 0.02 * unit(own, "memory")) // _MIB * _MIB for phase in LoadPhase]
         gpu = cls(
             board=board,
             job=job,
@@ -241,9 +233,7 @@ class SimulatedGpu:
             busy, idle = 0, 1.0
         else:
             state, memory_clock, idle = 0, board.memory_clock, 0.0
-            peak = (
-                board.sm_capped * (0.985 + 0.03 * dither) * self.quality if full else board.sm_max
-            )
+            peak = board.sm_capped * (0.985 + 0.03 * dither) * self.quality if full else board.sm_max
             clock = int(peak * effect.clock / _STEP) * _STEP
             if phase is LoadPhase.TRAINING:  # waiting for peers is a kernel that spins
                 busy = 100 if level > 0.3 else 41

@@ -202,9 +202,7 @@ def slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[float]:
     idle = level < IDLE_LEVEL
     phase = programme.phase[index]
     since = second - span.boot + 1
-    load = programme.levels_until(second + gpu.shift) - programme.levels_until(
-        span.boot - 1 + gpu.shift
-    )
+    load = programme.levels_until(second + gpu.shift) - programme.levels_until(span.boot - 1 + gpu.shift)
     bar1 = (2.0 if phase is LoadPhase.IDLE else 6.0) * _MIB
     total = corrected(gpu, course, second)
     volatile = total - (corrected(gpu, course, span.boot - 1) if span.boot > gpu.boot else 0)

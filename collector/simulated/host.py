@@ -103,25 +103,14 @@ _HEALTHY = frozenset({
 _PICK_SLOW = layout(NODE_SLOW, _SLOW, zeros=_HEALTHY, absent=LACKED)
 _MEMORY_SHARE = 0.15
 """Energy of the memory over that of the packages."""
-_MEMORY = {
-    LoadPhase.IDLE: 0.02,
-    LoadPhase.TRAINING: 0.34,
-    LoadPhase.INFERENCE: 0.18,
-    LoadPhase.EVALUATION: 0.30,
-}
+_MEMORY = {LoadPhase.IDLE: 0.02, LoadPhase.TRAINING: 0.34, LoadPhase.INFERENCE: 0.18, LoadPhase.EVALUATION: 0.30}
 
 
 class SimulatedHost:
     """Host of a simulated node. Immutable after creation."""
 
     def __init__(
-        self,
-        chassis: NodeChassis,
-        job: SimulatedJob,
-        seed: int,
-        node: str,
-        base: float,
-        noise: tuple[float, ...],
+        self, chassis: NodeChassis, job: SimulatedJob, seed: int, node: str, base: float, noise: tuple[float, ...]
     ) -> None:
         self.chassis = chassis
         self.job = job

@@ -12,13 +12,7 @@ from collector.simulated.gpu_slow import slow_count, slow_layout
 from collector.simulated.ports import ports_of
 from collector.simulated.random import draw
 from telemetry.devices import Gpu, Link, MemoryPool
-from telemetry.wire.inventory import (
-    DRIVES_FACT,
-    MEMORY_BLOCKS_FACT,
-    MEMORY_FACT,
-    Inventory,
-    NodeRole,
-)
+from telemetry.wire.inventory import DRIVES_FACT, MEMORY_BLOCKS_FACT, MEMORY_FACT, Inventory, NodeRole
 from telemetry.wire.schema import GPU_FAST, GPU_SLOW
 
 _BUSES = {
@@ -86,10 +80,7 @@ def _pools(node: SimulatedNode, gpus: tuple[Gpu, ...]) -> tuple[MemoryPool, ...]
 
 
 def inventory(
-    cluster: SimulatedCluster,
-    node: SimulatedNode,
-    lost: tuple[int, ...] = (),
-    released: bool = False,
+    cluster: SimulatedCluster, node: SimulatedNode, lost: tuple[int, ...] = (), released: bool = False
 ) -> Inventory:
     """Return a node's inventory while the GPUs with the indexes `lost` have left the bus."""
     scenario, kind = node.scenario, node.scenario.kind
@@ -114,12 +105,7 @@ def inventory(
     links: tuple[Link, ...] = ()
     if node.has_links:
         links = tuple(
-            Link(
-                gpu=gpu.uuid,
-                number=number,
-                peer_kind="switch",
-                peer_pci=_SWITCHES[number % len(_SWITCHES)],
-            )
+            Link(gpu=gpu.uuid, number=number, peer_kind="switch", peer_pci=_SWITCHES[number % len(_SWITCHES)])
             for gpu in gpus
             for number in range(kind.board.links)
         )

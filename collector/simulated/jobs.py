@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collector.simulated.programme import (
-    HOUR,
-    LoadProgramme,
-    cluster_training,
-    desktop_training,
-    programme,
-)
+from collector.simulated.programme import HOUR, LoadProgramme, cluster_training, desktop_training, programme
 from collector.simulated.random import draw, unit
 
 _VARIANTS = 4  # programmes of a kind in a fleet: they cost memory, jobs differ by their shift too
-_SHARES = (
-    ("training", 0.55),
-    ("inference", 0.20),
-    ("mixed", 0.12),
-    ("evaluation", 0.06),
-    ("idle", 0.07),
-)
+_SHARES = (("training", 0.55), ("inference", 0.20), ("mixed", 0.12), ("evaluation", 0.06), ("idle", 0.07))
 
 
 @dataclass(frozen=True, slots=True)

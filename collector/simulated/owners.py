@@ -37,28 +37,10 @@ LEFT_OVER = 600
 _LOADS = 5
 """Seconds after the begin of a job in which its processes are on no GPU yet."""
 _HOUR = 3600
-_RUN = {
-    "training": 6 * _HOUR,
-    "inference": 720 * _HOUR,
-    "evaluation": 1800,
-    "mixed": _HOUR,
-    "idle": 8 * _HOUR,
-}
+_RUN = {"training": 6 * _HOUR, "inference": 720 * _HOUR, "evaluation": 1800, "mixed": _HOUR, "idle": 8 * _HOUR}
 """Seconds from one job's begin to the next one's."""
-_USERS = (
-    ("ada", "nlp"),
-    ("grace", "vision"),
-    ("linus", "bio"),
-    ("emmy", "nlp"),
-    ("alan", "physics"),
-)
-_NAMES = {
-    "training": "pretrain",
-    "inference": "serve",
-    "evaluation": "evaluate",
-    "mixed": "finetune",
-    "idle": "sweep",
-}
+_USERS = (("ada", "nlp"), ("grace", "vision"), ("linus", "bio"), ("emmy", "nlp"), ("alan", "physics"))
+_NAMES = {"training": "pretrain", "inference": "serve", "evaluation": "evaluate", "mixed": "finetune", "idle": "sweep"}
 _IDLE_SHARE = 0.5
 """Share of the nodes without load that a job has all the same."""
 
@@ -199,10 +181,20 @@ class SimulatedJobs:
             key, queue, owner = JobKey("slurm", "simulated", number + task), "batch", ""
             limit = (1 + (end - begin) // 3600) * 3600
         return Job(
-            key=key, name=name, user=user, account=account, queue=queue, owner=owner,
-            submitted=self._scenario.at_ns(begin - 60), nodes=part.nodes, gpus=part.all_gpus, time_limit=limit,
-            begin=self._scenario.at_ns(begin), end=self._scenario.at_ns(end) if over else 0, state="COMPLETED" if over else "RUNNING",
-        )  # fmt: skip
+            key=key,
+            name=name,
+            user=user,
+            account=account,
+            queue=queue,
+            owner=owner,
+            submitted=self._scenario.at_ns(begin - 60),
+            nodes=part.nodes,
+            gpus=part.all_gpus,
+            time_limit=limit,
+            begin=self._scenario.at_ns(begin),
+            end=self._scenario.at_ns(end) if over else 0,
+            state="COMPLETED" if over else "RUNNING",
+        )
 
     def _allocations(self, run: _Run, second: int) -> Iterator[Allocation]:
         for gpu in run.part.gpus:

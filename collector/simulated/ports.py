@@ -29,11 +29,7 @@ _COMPUTED = (
     "port_transmit_packets_total",
     "port_link_downs_total",
 )
-_PICK = layout(
-    PORT_SLOW,
-    _COMPUTED,
-    zeros=frozenset(SCHEMA.blocks[PORT_SLOW].counters) - frozenset(_COMPUTED),
-)
+_PICK = layout(PORT_SLOW, _COMPUTED, zeros=frozenset(SCHEMA.blocks[PORT_SLOW].counters) - frozenset(_COMPUTED))
 """Counters that no fault moves are 0; whatever else a simulated port does not have is a gap."""
 
 
@@ -62,12 +58,7 @@ def _pci(number: int) -> str:
 
 
 def rows(
-    chassis: NodeChassis,
-    job: SimulatedJob,
-    faults: tuple[SimulatedFault, ...],
-    count: int,
-    second: int,
-    boot: int,
+    chassis: NodeChassis, job: SimulatedJob, faults: tuple[SimulatedFault, ...], count: int, second: int, boot: int
 ) -> list[list[float]]:
     """Return the row of each port at a second of a node that started at second `boot`."""
     programme = job.programme
@@ -78,9 +69,7 @@ def rows(
         own = [fault for fault in faults if fault.gpu == number]
         downs = [fault for fault in own if fault.kind is FaultKind.PORT_DOWN]
         down = any(fault.start <= second < fault.end for fault in downs)
-        slow = any(
-            fault.kind is FaultKind.PORT_SLOW and fault.start <= second < fault.end for fault in own
-        )
+        slow = any(fault.kind is FaultKind.PORT_SLOW and fault.start <= second < fault.end for fault in own)
         speed = NOT_READ if down else _SPEED / 2 if slow else _SPEED
         falls = sum(boot <= fault.start <= second for fault in downs)
         packets = moved // _PACKET

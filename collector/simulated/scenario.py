@@ -157,8 +157,7 @@ def scenario(
     if count == 1 and kind.alone is not None:
         names = (kind.alone,)
     racks = tuple(
-        None if kind.rack is None else kind.rack.format(1 + number // kind.rack_size)
-        for number in range(count)
+        None if kind.rack is None else kind.rack.format(1 + number // kind.rack_size) for number in range(count)
     )
     if faults is None:
         faults = _own_script(kind, names, gpus, seed)
@@ -184,15 +183,11 @@ def _checked(where: str, word: str, number: int, most: int) -> int:
     return number
 
 
-def _own_script(
-    kind: NodeKind, names: tuple[str, ...], gpus: int, seed: int
-) -> list[SimulatedFault]:
+def _own_script(kind: NodeKind, names: tuple[str, ...], gpus: int, seed: int) -> list[SimulatedFault]:
     """Return the scenario's default faults, for nodes and GPUs that exist."""
     if kind.script:
         return [
-            fault
-            for fault in parse(kind.script)
-            if fault.node in names and (fault.gpu is None or fault.gpu < gpus)
+            fault for fault in parse(kind.script) if fault.node in names and (fault.gpu is None or fault.gpu < gpus)
         ]
     script = []
     for what, start, duration in _FLEET_SCRIPT:

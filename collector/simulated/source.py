@@ -21,10 +21,7 @@ from telemetry.wire.schema import NODE_FAST, NODE_SLOW, PORT_SLOW
 
 _XID = {
     FaultKind.XID79: (79, "GPU has fallen off the bus."),
-    FaultKind.REMAP_PENDING: (
-        63,
-        "Row Remapper: New row marked for remapping, reset gpu to activate.",
-    ),
+    FaultKind.REMAP_PENDING: (63, "Row Remapper: New row marked for remapping, reset gpu to activate."),
 }
 
 _Edge = tuple[int, str, str, dict[str, object]]
@@ -51,12 +48,7 @@ def _edges(fault: SimulatedFault) -> Iterator[_Edge]:
             yield end, "clocks_free", "no clock limit", reason
         case FaultKind.POWER_BRAKE:
             power_brake: dict[str, object] = {"reason": "hw_power_brake_slowdown"}
-            yield (
-                start,
-                "clocks_down",
-                "hardware limits the clocks: power brake",
-                power_brake,
-            )
+            yield (start, "clocks_down", "hardware limits the clocks: power brake", power_brake)
             yield end, "clocks_free", "no clock limit", power_brake
         case _:
             pass
@@ -75,10 +67,7 @@ def events_between(node: SimulatedNode, after: int, until: int) -> list[DeviceEv
                 continue
             if node.silent(second) and fault.kind not in SILENT:
                 continue
-            out += [
-                (second, _event(node, index, second, kind, message, data))
-                for index in _about(node, fault, kind)
-            ]
+            out += [(second, _event(node, index, second, kind, message, data)) for index in _about(node, fault, kind)]
     return [event for _, event in sorted(out, key=lambda entry: entry[0])]
 
 
@@ -90,12 +79,7 @@ def _about(node: SimulatedNode, fault: SimulatedFault, kind: str) -> Sequence[in
 
 
 def _event(
-    node: SimulatedNode,
-    index: int | None,
-    second: int,
-    kind: str,
-    message: str,
-    data: dict[str, object],
+    node: SimulatedNode, index: int | None, second: int, kind: str, message: str, data: dict[str, object]
 ) -> DeviceEvent:
     scenario = node.scenario
     return DeviceEvent(
@@ -124,9 +108,7 @@ class SimulatedSource:
         self._read_until: int | None = None
         self._events: list[DeviceEvent] = []
         self.inventory = inventory(self._cluster, self._node)
-        self.job_source: JobSource = SimulatedJobs(
-            scenario, self._node, self._cluster.nodes_of_jobs
-        )
+        self.job_source: JobSource = SimulatedJobs(scenario, self._node, self._cluster.nodes_of_jobs)
 
     async def open(self) -> None:
         """Do nothing."""

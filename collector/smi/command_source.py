@@ -112,11 +112,7 @@ def inventory_events(old: Inventory, new: Inventory, at: int) -> list[DeviceEven
         if new.driver_state == "up":
             events.append(DeviceEvent("driver_up", at, message="the driver answers again"))
         elif old.driver_state == "up":
-            events.append(
-                DeviceEvent(
-                    "driver_down", at, message=new.driver_message, data={"state": new.driver_state}
-                )
-            )
+            events.append(DeviceEvent("driver_down", at, message=new.driver_message, data={"state": new.driver_state}))
     if old.driver_version and new.driver_version and old.driver_version != new.driver_version:
         events.append(
             DeviceEvent(
@@ -130,19 +126,12 @@ def inventory_events(old: Inventory, new: Inventory, at: int) -> list[DeviceEven
     for gpu in new.gpus:
         was = before.get(gpu.uuid)
         if was is not None and was.present and not gpu.present:
-            events.append(
-                DeviceEvent("gpu_lost", at, gpu.uuid, gpu.pci, f"GPU {gpu.index} is gone")
-            )
+            events.append(DeviceEvent("gpu_lost", at, gpu.uuid, gpu.pci, f"GPU {gpu.index} is gone"))
         elif was is not None and not was.present and gpu.present:
-            events.append(
-                DeviceEvent("gpu_back", at, gpu.uuid, gpu.pci, f"GPU {gpu.index} is back")
-            )
+            events.append(DeviceEvent("gpu_back", at, gpu.uuid, gpu.pci, f"GPU {gpu.index} is back"))
         if was is not None and was.mig != gpu.mig:
             mode = "on" if gpu.mig else "off"
-            events.append(
-                DeviceEvent("mig_changed", at, gpu.uuid, gpu.pci, f"MIG mode is {mode}",
-                          {"mig": gpu.mig})
-            )  # fmt: skip
+            events.append(DeviceEvent("mig_changed", at, gpu.uuid, gpu.pci, f"MIG mode is {mode}", {"mig": gpu.mig}))
     return events
 
 
@@ -201,9 +190,7 @@ class SmiCommandSource:
             self._events.clear()  # the state at the start is no event
             self._found = found  # the first tick follows at once
         else:
-            self.inventory = msgspec.structs.replace(
-                self.inventory, driver_message="nvidia-smi has not answered yet"
-            )
+            self.inventory = msgspec.structs.replace(self.inventory, driver_message="nvidia-smi has not answered yet")
 
     async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
         """Return rows if a run has ended by the deadline, else none at all.
@@ -288,8 +275,7 @@ class SmiCommandSource:
             log.debug("nvidia-smi: %s", error)
             return Failure(
                 "missing",
-                f"nvidia-smi ended with code {run.code} and printed '{output}'. "
-                "Run `nvidia-smi -q -x` by hand.",
+                f"nvidia-smi ended with code {run.code} and printed '{output}'. Run `nvidia-smi -q -x` by hand.",
             )
 
     def _no_start(self, error: OSError) -> Failure:
@@ -315,9 +301,7 @@ class SmiCommandSource:
         old = self.inventory
         if isinstance(found, Failure):
             self._gap = TIMED_OUT if found.state == "hung" else ERROR
-            self.inventory = msgspec.structs.replace(
-                old, driver_state=found.state, driver_message=found.message
-            )
+            self.inventory = msgspec.structs.replace(old, driver_state=found.state, driver_message=found.message)
             document = None
         else:
             document = found[-1]
@@ -344,9 +328,7 @@ class SmiCommandSource:
         return {
             number: [[gap] * len(block.names) for _ in devices]
             for number, block in enumerate(SCHEMA.blocks)
-            for devices in (
-                self.inventory.gpus if block.table is Table.GPU else self.inventory.links,
-            )
+            for devices in (self.inventory.gpus if block.table is Table.GPU else self.inventory.links,)
             if block.lane in lanes and block.table in {Table.GPU, Table.LINK}
         }
 

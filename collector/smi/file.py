@@ -121,9 +121,7 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise SourceError(f"{path}: can't be read: {error.strerror or error}") from error
     except LimitError as error:
-        raise SourceError(
-            f"{path}: larger than {MAX_BYTES >> 20} MiB, so no log of nvidia-smi. {_CURE}"
-        ) from error
+        raise SourceError(f"{path}: larger than {MAX_BYTES >> 20} MiB, so no log of nvidia-smi. {_CURE}") from error
     if not data.strip():
         raise SourceError(f"{path}: empty. {_CURE}")
     return data

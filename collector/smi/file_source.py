@@ -35,10 +35,7 @@ class SmiFileSource:
         self._turn = 0
         if isinstance(found, Failure):
             self.inventory = Inventory(
-                node="",
-                source=self.inventory.source,
-                driver_state=found.state,
-                driver_message=found.message,
+                node="", source=self.inventory.source, driver_state=found.state, driver_message=found.message
             )
             self.documents = [Document()]
             return

@@ -19,14 +19,8 @@ _SLOTS = (
     ("slot", ("platforminfo/slot_number", "platform_info/slot_number")),
     ("tray", ("platforminfo/tray_index", "platform_info/tray_index")),
     ("host", ("platforminfo/host_id", "platform_info/host_id")),
-    (
-        "module",
-        ("platforminfo/module_id", "platform_info/module_id", "gpu_module_id", "module_id"),
-    ),
-    (
-        "chassis",
-        ("platforminfo/chassis_serial_number", "platform_info/chassis_serial_number"),
-    ),
+    ("module", ("platforminfo/module_id", "platform_info/module_id", "gpu_module_id", "module_id")),
+    ("chassis", ("platforminfo/chassis_serial_number", "platform_info/chassis_serial_number")),
 )
 
 
@@ -38,8 +32,7 @@ def inventory_of(document: Document, source: str = "nvidia-smi") -> Inventory:
     address behind it (`GPU-0000...#0000:18:00.0`), so that none is lost.
     """
     gpus = tuple(
-        _gpu(gpu, index, uuid)
-        for index, (gpu, uuid) in enumerate(zip(document.gpus, keys(document), strict=True))
+        _gpu(gpu, index, uuid) for index, (gpu, uuid) in enumerate(zip(document.gpus, keys(document), strict=True))
     )
     return Inventory(
         node="",
@@ -60,8 +53,7 @@ def inventory_of(document: Document, source: str = "nvidia-smi") -> Inventory:
 def keys(document: Document) -> list[str]:
     """Return the key of each GPU, in the order of the log, no two alike."""
     named = [
-        _value(gpu, "uuid", "gpu_uuid") or f"{NAMELESS}{_pci(gpu) or gpu.bus_id or 'unknown'}"
-        for gpu in document.gpus
+        _value(gpu, "uuid", "gpu_uuid") or f"{NAMELESS}{_pci(gpu) or gpu.bus_id or 'unknown'}" for gpu in document.gpus
     ]
     often = Counter(named)
     distinct: dict[str, None] = {}
@@ -94,9 +86,7 @@ def _gpu(gpu: SmiGpu, index: int, uuid: str) -> Gpu:
         minor=int(minor) if minor.isascii() and minor.isdigit() and len(minor) < 6 else None,
         mig=readings["gpu_mig_mode"] == 1.0,
         pcie_width=None if reason_of(width) is not None else int(width),
-        ecc=None
-        if reason_of(readings["gpu_ecc_mode"]) is not None
-        else readings["gpu_ecc_mode"] == 1.0,
+        ecc=None if reason_of(readings["gpu_ecc_mode"]) is not None else readings["gpu_ecc_mode"] == 1.0,
         persistence={"Enabled": True, "Disabled": False}.get(_value(gpu, "persistence_mode") or ""),
         slot=_slot(gpu),
         present={reason_of(value) for value in readings.values()} != {Gap.DEVICE_LOST},

@@ -52,10 +52,7 @@ def _unreached(gpu: SmiGpu) -> float:
 
 
 def _reports_lost(gpu: SmiGpu) -> bool:
-    return any(
-        (gap := gap_of(raw)) is not None and reason_of(gap) is Gap.DEVICE_LOST
-        for raw in gpu.values.values()
-    )
+    return any((gap := gap_of(raw)) is not None and reason_of(gap) is Gap.DEVICE_LOST for raw in gpu.values.values())
 
 
 def _reading(gpu: SmiGpu, metric: Metric) -> float:
@@ -115,7 +112,5 @@ def rows_of(document: Document, lanes: Iterable[Lane]) -> Rows:
         for table, devices in tables.items():
             number = SCHEMA.index(table, lane)
             names = SCHEMA.blocks[number].names
-            rows[number] = [
-                [device.get(name, NOT_SUPPORTED) for name in names] for device in devices
-            ]
+            rows[number] = [[device.get(name, NOT_SUPPORTED) for name in names] for device in devices]
     return rows

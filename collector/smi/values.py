@@ -10,15 +10,7 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 
-from telemetry.gap import (
-    DEVICE_LOST,
-    ERROR,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    TIMED_OUT,
-    Gap,
-    reason_of,
-)
+from telemetry.gap import DEVICE_LOST, ERROR, NO_PERMISSION, NOT_SUPPORTED, TIMED_OUT, Gap, reason_of
 from telemetry.metric import Metric, Unit
 
 _NUMBER = re.compile(r"([+-]?\d{1,20}(?:\.\d{1,12})?)\s*([A-Za-z%][A-Za-z%/()]{0,9})?", re.ASCII)

@@ -10,14 +10,7 @@ from __future__ import annotations
 import html
 import re
 
-from collector.smi.document import (
-    MAX_DEPTH,
-    MAX_GPUS,
-    MAX_GPUS_OF_A_LOG,
-    MAX_VALUES,
-    Document,
-    SmiGpu,
-)
+from collector.smi.document import MAX_DEPTH, MAX_GPUS, MAX_GPUS_OF_A_LOG, MAX_VALUES, Document, SmiGpu
 
 _TAG = re.compile(r"<(/?)([A-Za-z_][\w.-]{0,99})((?:\s[^<>]{0,999})?/?)>")
 _ID = re.compile(r"""\bid\s*=\s*["']([^"']*)["']""")

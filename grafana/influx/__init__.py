@@ -9,10 +9,4 @@ from __future__ import annotations
 from grafana.dashboard import Dashboard
 from grafana.influx import energy, events, fleet, gpu, node
 
-DASHBOARDS: tuple[Dashboard, ...] = (
-    fleet.DASHBOARD,
-    node.DASHBOARD,
-    gpu.DASHBOARD,
-    energy.DASHBOARD,
-    events.DASHBOARD,
-)
+DASHBOARDS: tuple[Dashboard, ...] = (fleet.DASHBOARD, node.DASHBOARD, gpu.DASHBOARD, energy.DASHBOARD, events.DASHBOARD)

@@ -11,12 +11,7 @@ CLUSTER = Variable("cluster", "Cluster", "node", "cluster")
 NODE = Variable("node", "Node", "node", "node")
 GPU = Variable("uuid", "GPU", "gpu", "uuid")
 WHO = "{{node}} GPU {{gpu}}"
-_EACH = {
-    "gpu": ("node", "gpu"),
-    "link": ("node", "gpu", "link"),
-    "node": ("node",),
-    "port": ("node", "port"),
-}
+_EACH = {"gpu": ("node", "gpu"), "link": ("node", "gpu", "link"), "node": ("node",), "port": ("node", "port")}
 _ONE = {"gpu": "uuid", "link": "uuid", "node": "node", "port": "id"}
 
 
@@ -29,9 +24,7 @@ def _by(tags: Sequence[str]) -> str:
     return "".join(f', "{tag}"' for tag in tags)
 
 
-def each(
-    field: str, where: str, legend: str = "", *, function: str = "mean", table: str = ""
-) -> PanelQuery:
+def each(field: str, where: str, legend: str = "", *, function: str = "mean", table: str = "") -> PanelQuery:
     """Return a line for each device."""
     table = table or field.split("_", maxsplit=1)[0]
     text = (
@@ -53,7 +46,7 @@ def rate(field: str, where: str, legend: str = "") -> PanelQuery:
 
 def over(
     outer: str, field: str, where: str, legend: str = "", *, by: Sequence[str] = (), inner: str = "mean"
-) -> PanelQuery:  # fmt: skip
+) -> PanelQuery:
     """Return one figure over all devices at each time, or over those of each value of a tag."""
     table = field.split("_", maxsplit=1)[0]
     device = tuple(dict.fromkeys([_ONE[table], *by]))

@@ -3,19 +3,7 @@
 from __future__ import annotations
 
 from grafana.dashboard import CLUSTER, Dashboard, Variable
-from grafana.panels import (
-    GREEN,
-    ORANGE,
-    RED,
-    YELLOW,
-    PanelRow,
-    bars,
-    cell,
-    lines,
-    number,
-    states,
-    table,
-)
+from grafana.panels import GREEN, ORANGE, RED, YELLOW, PanelRow, bars, cell, lines, number, states, table
 from grafana.sources import PanelQuery
 
 K = 'cluster=~"$cluster",circuit=~"$circuit"'

@@ -3,19 +3,7 @@
 from __future__ import annotations
 
 from grafana.dashboard import CLUSTER, Dashboard
-from grafana.panels import (
-    GREEN,
-    ORANGE,
-    RED,
-    YELLOW,
-    PanelRow,
-    bars,
-    cell,
-    heat,
-    lines,
-    number,
-    table,
-)
+from grafana.panels import GREEN, ORANGE, RED, YELLOW, PanelRow, bars, cell, heat, lines, number, table
 from grafana.sources import PanelQuery
 
 C = 'cluster=~"$cluster"'

@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 from grafana.dashboard import CLUSTER, NODE, Dashboard, Variable
-from grafana.panels import (
-    GREEN,
-    GREY,
-    ORANGE,
-    RED,
-    YELLOW,
-    PanelRow,
-    lines,
-    number,
-    states,
-    table,
-)
+from grafana.panels import GREEN, GREY, ORANGE, RED, YELLOW, PanelRow, lines, number, states, table
 from grafana.sources import PanelQuery
 from telemetry.catalogue import BY_NAME
 

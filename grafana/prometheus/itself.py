@@ -10,9 +10,7 @@ _A = "kilowatch_aggregator_"
 
 
 def _p99(name: str, word: str) -> PanelQuery:
-    return PanelQuery(
-        f"histogram_quantile(0.99, sum by (le) (rate({_A}{name}_lag_seconds_bucket[5m])))", word
-    )
+    return PanelQuery(f"histogram_quantile(0.99, sum by (le) (rate({_A}{name}_lag_seconds_bucket[5m])))", word)
 
 
 DASHBOARD = Dashboard(

@@ -31,14 +31,7 @@ from collector.host.role import AMD, NVIDIA, PCI, gpus_on_the_bus
 from collector.source import Source
 from collector.sources import is_elsewhere
 from kilowatch.check.measurements import measured
-from kilowatch.check.verdict import (
-    CheckReply,
-    CheckResult,
-    Verdict,
-    reason_of,
-    verdict_of,
-    worst_first,
-)
+from kilowatch.check.verdict import CheckReply, CheckResult, Verdict, reason_of, verdict_of, worst_first
 from telemetry.devices import Gpu
 from telemetry.gap import Gap
 from telemetry.gap import reason_of as gap_of
@@ -53,9 +46,7 @@ QUICK_SECONDS = 0.5
 """Seconds that a quick check waits for what answers late."""
 _RECORD = 16 * 1024
 """Bytes of a record of /dev/kmsg at most."""
-_UNFIT = frozenset(
-    {"driver_down", "driver_mismatch", "driver_hung", "gpus_unread", "recovery_drain"}
-)
+_UNFIT = frozenset({"driver_down", "driver_mismatch", "driver_hung", "gpus_unread", "recovery_drain"})
 """Rules that are tickets, for no running job is lost by them, but with which no work may begin."""
 _ABSENT = frozenset({Gap.NOT_SUPPORTED, Gap.NOT_READ})
 """Reasons for which a rule has no verdict in a cluster either."""
@@ -85,11 +76,7 @@ async def check_node(
     reading = await read_node(config, source, longest)
     elsewhere = is_elsewhere(config.source)
     results = [
-        *driver_results(
-            reading,
-            gpus,
-            None if elsewhere else _on_the_bus(config.host_root, reading.inventory.source),
-        ),
+        *driver_results(reading, gpus, None if elsewhere else _on_the_bus(config.host_root, reading.inventory.source)),
         *gpu_results(reading),
         *node_results(reading),
         *kernel_log_results(None if elsewhere else config.kernel_log, seconds),
@@ -115,32 +102,38 @@ def _on_the_bus(root: Path, source: str) -> int | None:
     return gpus_on_the_bus(root / PCI, makers.get(source, (NVIDIA, AMD)))
 
 
-def driver_results(
-    reading: NodeReading, expected: int | None, on_the_bus: int | None
-) -> Iterator[CheckResult]:
+def driver_results(reading: NodeReading, expected: int | None, on_the_bus: int | None) -> Iterator[CheckResult]:
     """Compare the GPUs that answer with those that must be there."""
     inventory = reading.inventory
-    answering = sum(
-        gpu.present and not _lost(reading, row) for row, gpu in enumerate(inventory.gpus)
-    )
+    answering = sum(gpu.present and not _lost(reading, row) for row, gpu in enumerate(inventory.gpus))
     state, wanted = inventory.driver_state, max(expected or 0, on_the_bus or 0, len(inventory.gpus))
     if state not in {"up", "none", "released"} and (wanted or on_the_bus is None):
         unknown = state in {"unknown", "no_permission"}
         text = inventory.driver_message or f"the driver is {state}"
         yield CheckResult(
-            check="driver", verdict=Verdict.UNKNOWN if unknown else Verdict.UNFIT, text=text,
-            action="kilowatch doctor", rule=None if unknown else "driver_down",
-        )  # fmt: skip
+            check="driver",
+            verdict=Verdict.UNKNOWN if unknown else Verdict.UNFIT,
+            text=text,
+            action="kilowatch doctor",
+            rule=None if unknown else "driver_down",
+        )
     elif state == "released":
         text = "the collector has released the driver on request, so that no GPU was read"
         yield CheckResult(check="driver", verdict=Verdict.UNKNOWN, text=text)
     elif answering < wanted:
         text = f"{answering} of {counted(wanted, 'GPU')} answer"
-        why = ", as many as were asked for" if wanted == expected else ", as many as are on the PCI bus or were here before"  # fmt: skip
+        why = (
+            ", as many as were asked for"
+            if wanted == expected
+            else ", as many as are on the PCI bus or were here before"
+        )
         yield CheckResult(
-            check="driver", verdict=Verdict.UNFIT, text=text + why, rule="gpus_unread",
+            check="driver",
+            verdict=Verdict.UNFIT,
+            text=text + why,
+            rule="gpus_unread",
             action="Look for a lost GPU in the kernel log; reboot, then reseat or replace it.",
-        )  # fmt: skip
+        )
     elif not wanted:
         yield CheckResult(check="driver", verdict=Verdict.FIT, text="no GPU in this node")
     else:
@@ -176,9 +169,8 @@ def gpu_results(reading: NodeReading) -> Iterator[CheckResult]:
     blind = unproved(snapshots)
     for gpu in blind:
         yield CheckResult(
-            check=_named(gpu.index), verdict=Verdict.UNKNOWN,
-            text="it answers, but nothing of its health can be read",
-        )  # fmt: skip
+            check=_named(gpu.index), verdict=Verdict.UNKNOWN, text="it answers, but nothing of its health can be read"
+        )
     if snapshots and not found and not blind:
         shown, _ = proved_by(snapshots)
         text = f"no fault in {', '.join(shown)}"
@@ -189,9 +181,15 @@ def _snapshot(reading: NodeReading, row: int, gpu: Gpu) -> GpuSnapshot:
     values = {name: value for name, value in _values(reading, row).items() if not math.isnan(value)}
     lost = not gpu.present or _lost(reading, row)
     return GpuSnapshot(
-        pci=gpu.pci, name=gpu.name, readings=values, lost="GPU is lost" if lost else "",
-        index=gpu.index, uuid=gpu.uuid, serial=gpu.serial, slot=gpu.slot,
-    )  # fmt: skip
+        pci=gpu.pci,
+        name=gpu.name,
+        readings=values,
+        lost="GPU is lost" if lost else "",
+        index=gpu.index,
+        uuid=gpu.uuid,
+        serial=gpu.serial,
+        slot=gpu.slot,
+    )
 
 
 def _verdict(finding: Finding) -> Verdict | None:
@@ -225,23 +223,24 @@ def node_results(reading: NodeReading) -> Iterator[CheckResult]:
         if rule.name in _OF_DRIVER:
             continue  # `driver_results` says it, and more of it
         if one.verdict == BAD:
-            facts = {
-                "where": "this node",
-                "node": "this node",
-                "value": format_value(metric, one.value),
-            }
+            facts = {"where": "this node", "node": "this node", "value": format_value(metric, one.value)}
             unfit = rule.severity is Severity.PAGE or rule.name in _UNFIT
             yield CheckResult(
-                check="node", verdict=Verdict.UNFIT if unfit else Verdict.DEGRADED,
-                text=rule.summary.format_map(facts), action=" ".join(rule.steps[:1]), rule=rule.name,
-            )  # fmt: skip
+                check="node",
+                verdict=Verdict.UNFIT if unfit else Verdict.DEGRADED,
+                text=rule.summary.format_map(facts),
+                action=" ".join(rule.steps[:1]),
+                rule=rule.name,
+            )
         elif one.verdict == UNKNOWN:
             reason = gap_of(one.value)
             if reason is not None and reason not in _ABSENT:
                 yield CheckResult(
-                    check="node", verdict=Verdict.UNKNOWN, rule=rule.name,
+                    check="node",
+                    verdict=Verdict.UNKNOWN,
+                    rule=rule.name,
                     text=f"{metric}: {reason.word.replace('_', ' ')}",
-                )  # fmt: skip
+                )
         else:
             well.append(rule.name)
     if well:
@@ -269,9 +268,7 @@ def kernel_log_results(setting: str | None, seconds: float) -> list[CheckResult]
     log.next_log(str(path))
     log.feed(lines.decode(errors="replace"))
     found = [
-        _of_finding(one, verdict, "kernel log")
-        for one in log.incidents()
-        if (verdict := _verdict(one)) is not None
+        _of_finding(one, verdict, "kernel log") for one in log.incidents() if (verdict := _verdict(one)) is not None
     ]
     count, first = log.unknown_errors(str(path))
     if count:

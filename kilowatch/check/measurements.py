@@ -91,7 +91,7 @@ def memory_bandwidth(seconds: float = SECONDS, threads: int | None = None) -> fl
             ctypes.memmove(target, source, BUFFER)
             copied[number] += 2 * BUFFER
 
-    workers = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(count)]  # fmt: skip
+    workers = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(count)]
     for worker in workers:
         worker.start()
     begin.wait()
@@ -110,7 +110,7 @@ def measured(
     why = in_use(reading)
     if why:
         text = f"nothing was run: {why}"
-        return [CheckResult(check="full", verdict=Verdict.UNKNOWN, text=text, action="Drain the node first.")], {}  # fmt: skip
+        return [CheckResult(check="full", verdict=Verdict.UNKNOWN, text=text, action="Drain the node first.")], {}
     found = {"memory bandwidth": memory_bandwidth()}
     problems: dict[str, str] = {}
     present = [gpu for gpu in reading.inventory.gpus if gpu.present]
@@ -139,10 +139,13 @@ def _of_gpus(program: tuple[str, ...], seconds: float) -> dict[str, dict[str, An
     try:
         out, errors = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        threading.Thread(
-            target=child.communicate, daemon=True
-        ).start()  # it ends when its call returns
-        return {"found": {}, "problems": {"gpu bandwidth": f"it did not end within {seconds:.0f} s, and was left alone (PID {child.pid})"}}  # fmt: skip
+        threading.Thread(target=child.communicate, daemon=True).start()  # it ends when its call returns
+        return {
+            "found": {},
+            "problems": {
+                "gpu bandwidth": f"it did not end within {seconds:.0f} s, and was left alone (PID {child.pid})"
+            },
+        }
     with contextlib.suppress(ValueError):
         answer = json.loads(out)
         if isinstance(answer, dict) and {"found", "problems"} <= answer.keys():
@@ -160,24 +163,28 @@ def _diagnosed() -> Iterator[CheckResult]:
     try:
         done = subprocess.run(
             (command, "diag", "-r", "1", "-j"), capture_output=True, text=True, timeout=DIAG_SECONDS, check=False
-        )  # fmt: skip
+        )
         words = list(_statuses(json.loads(done.stdout)))
     except subprocess.TimeoutExpired:
-        yield CheckResult(check="dcgmi", verdict=Verdict.UNKNOWN, text=f"dcgmi diag did not end within {DIAG_SECONDS:.0f} s")  # fmt: skip
+        yield CheckResult(
+            check="dcgmi", verdict=Verdict.UNKNOWN, text=f"dcgmi diag did not end within {DIAG_SECONDS:.0f} s"
+        )
         return
     except ValueError:
         text = (done.stdout or done.stderr).strip().splitlines()
-        yield CheckResult(check="dcgmi", verdict=Verdict.UNKNOWN, text=f"dcgmi diag: {(text or ['no answer'])[0][:200]}")  # fmt: skip
+        yield CheckResult(
+            check="dcgmi", verdict=Verdict.UNKNOWN, text=f"dcgmi diag: {(text or ['no answer'])[0][:200]}"
+        )
         return
     failed = [name for name, word in words if word == "fail"]
     warned = [name for name, word in words if word == "warn"]
     passed = sum(word == "pass" for _, word in words)
     if failed:
-        yield CheckResult(check="dcgmi", verdict=Verdict.UNFIT, text=f"failed: {', '.join(dict.fromkeys(failed))}")  # fmt: skip
+        yield CheckResult(check="dcgmi", verdict=Verdict.UNFIT, text=f"failed: {', '.join(dict.fromkeys(failed))}")
     elif warned:
-        yield CheckResult(check="dcgmi", verdict=Verdict.DEGRADED, text=f"warned: {', '.join(dict.fromkeys(warned))}")  # fmt: skip
+        yield CheckResult(check="dcgmi", verdict=Verdict.DEGRADED, text=f"warned: {', '.join(dict.fromkeys(warned))}")
     elif passed:
-        yield CheckResult(check="dcgmi", verdict=Verdict.FIT, text=f"{counted(passed, 'test')} passed")  # fmt: skip
+        yield CheckResult(check="dcgmi", verdict=Verdict.FIT, text=f"{counted(passed, 'test')} passed")
     else:
         yield CheckResult(check="dcgmi", verdict=Verdict.UNKNOWN, text="dcgmi diag ran no test")
 
@@ -197,7 +204,9 @@ def _statuses(tree: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 def keep(folder: Path, reply: CheckReply, values: Mapping[str, float]) -> str:
     """Keep the results where the collector of this node finds them; return why that failed, "" else."""
-    body = msgspec.json.encode(KeptCheck(at=reply.at, verdict=str(reply.verdict), reason=reply.reason, measured=dict(values)))  # fmt: skip
+    body = msgspec.json.encode(
+        KeptCheck(at=reply.at, verdict=str(reply.verdict), reason=reply.reason, measured=dict(values))
+    )
     try:
         private_file.make_folder(folder)
         owner = folder.stat()

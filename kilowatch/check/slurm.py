@@ -50,13 +50,9 @@ def _state(name: str) -> tuple[str, str]:
 
 def _slurm(*command: str) -> str:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except FileNotFoundError:
-        raise KilowattError(
-            f"{command[0]} is not on the PATH. --plugin slurm belongs on nodes of Slurm."
-        ) from None
+        raise KilowattError(f"{command[0]} is not on the PATH. --plugin slurm belongs on nodes of Slurm.") from None
     except subprocess.TimeoutExpired:
         raise KilowattError(f"{command[0]} took more than {_SECONDS} s; is slurmctld up?") from None
     if done.returncode:

@@ -34,10 +34,7 @@ def home() -> str:
     """Return the address of the aggregator to ask where none is named. Raises `UsageError` where several could be
     meant."""
     host, _, port = HOME.rpartition(":")
-    found = [
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        for host, port in local_token.running()
-    ]
+    found = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in local_token.running()]
     if not found or HOME in found or not is_free(host, int(port)):  # of another user: a service
         return HOME
     if len(found) > 1:
@@ -53,9 +50,7 @@ def trust(ca: Path) -> None:
     try:
         ssl.create_default_context(cafile=ca.expanduser())
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            str(ca), f"it holds no certificate: {error}", "Name a PEM file."
-        ) from error
+        raise ConfigError(str(ca), f"it holds no certificate: {error}", "Name a PEM file.") from error
     os.environ["SSL_CERT_FILE"] = str(ca.expanduser())
 
 
@@ -81,9 +76,7 @@ def aggregator_options(command: Command) -> Command:
             help="File with the aggregator's token. [default: aggregator.token_file]",
         ),
         click.option(
-            "--http",
-            metavar="HOST:PORT",
-            help=f"A running aggregator. [default: aggregator.listen, else {NEAREST}]",
+            "--http", metavar="HOST:PORT", help=f"A running aggregator. [default: aggregator.listen, else {NEAREST}]"
         ),
     ):
         command = option(command)
@@ -102,9 +95,7 @@ def address_argument(command: Callable[..., None]) -> Callable[..., None]:
     return either
 
 
-def _checked(
-    _context: click.Context, _parameter: click.Parameter, address: str | None
-) -> str | None:
+def _checked(_context: click.Context, _parameter: click.Parameter, address: str | None) -> str | None:
     """Refuse a word that is one too many: a second node, not an address."""
     if address and "://" not in address and ":" not in address and not address.isdigit():
         raise click.BadParameter(f"{address!r} is no address. Write HOST:PORT, a port or a URL.")
@@ -153,7 +144,7 @@ def _send_recorded(api: ApiClient) -> None:
 def note_sent(sent: int) -> None:
     """Report recorded steps that the aggregator has now."""
     if sent:
-        echo(f"Sent {counted(sent, 'step')} that had been recorded here while the aggregator was away.", err=True)  # fmt: skip
+        echo(f"Sent {counted(sent, 'step')} that had been recorded here while the aggregator was away.", err=True)
 
 
 def _reachable(aggregator: AggregatorConfig) -> str:

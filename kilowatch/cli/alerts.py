@@ -23,7 +23,9 @@ def _login() -> str:
         return "unknown"
 
 
-who_option = click.option("--who", default=_login, show_default="your login name", help="A name beside that of the token.")  # fmt: skip
+who_option = click.option(
+    "--who", default=_login, show_default="your login name", help="A name beside that of the token."
+)
 
 
 class _AlertsGroup(click.Group):
@@ -49,9 +51,7 @@ def alerts() -> None:
 @address_argument
 @json_option
 @aggregator_options
-def show(
-    key: str, as_json: bool, config: Path | None, http: str | None, token_file: Path | None
-) -> None:
+def show(key: str, as_json: bool, config: Path | None, http: str | None, token_file: Path | None) -> None:
     """Show the evidence of an incident: its lines, readings, earlier faults, remedy and commands.
 
     KEY is its key, the first characters of it, or the key of one of its alerts; `kilowatch alerts`
@@ -72,7 +72,7 @@ def show(
 
 @alerts.command("list")
 @address_argument
-@click.option("--all", "everything", is_flag=True, help="Each alert: pending, suppressed and resolved ones too.")  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="Each alert: pending, suppressed and resolved ones too.")
 @click.option(
     "--history",
     type=DurationParam(),
@@ -82,11 +82,7 @@ def show(
     help="Incidents of the last week, or of DURATION, resolved ones too.",
 )
 @click.option("--node", help="Only alerts of this node.")
-@click.option(
-    "--severity",
-    type=click.Choice(["page", "ticket", "info"]),
-    help="Only alerts of this severity.",
-)
+@click.option("--severity", type=click.Choice(["page", "ticket", "info"]), help="Only alerts of this severity.")
 @json_option
 @aggregator_options
 def list_alerts(
@@ -133,17 +129,19 @@ def list_alerts(
 
 @alerts.command("quality")
 @address_argument
-@click.option("--since", type=DurationParam(), default=30 * 86_400.0, show_default="30d", metavar="DURATION", help="Of the last 30d, 12h.")  # fmt: skip
-@click.option("--suggest", is_flag=True, help="Changes of rules that would have avoided what was marked as false.")  # fmt: skip
+@click.option(
+    "--since",
+    type=DurationParam(),
+    default=30 * 86_400.0,
+    show_default="30d",
+    metavar="DURATION",
+    help="Of the last 30d, 12h.",
+)
+@click.option("--suggest", is_flag=True, help="Changes of rules that would have avoided what was marked as false.")
 @json_option
 @aggregator_options
 def show_quality(
-    since: float,
-    suggest: bool,
-    as_json: bool,
-    config: Path | None,
-    http: str | None,
-    token_file: Path | None,
+    since: float, suggest: bool, as_json: bool, config: Path | None, http: str | None, token_file: Path | None
 ) -> None:
     """Show by rule what was sent, and what people made of it.
 
@@ -172,13 +170,10 @@ def show_quality(
 @address_argument
 @click.option("--why", default="", help="Reason, for others.")
 @who_option
+@click.option("--for", "seconds", type=DurationParam(), help="End after this time. [default: when it is resolved]")
 @click.option(
-    "--for",
-    "seconds",
-    type=DurationParam(),
-    help="End after this time. [default: when it is resolved]",
+    "--false", "false", is_flag=True, help="Mark what was sent of it as false, with --why; also when it is over."
 )
-@click.option("--false", "false", is_flag=True, help="Mark what was sent of it as false, with --why; also when it is over.")  # fmt: skip
 @click.option("--end", is_flag=True, help="Remove the acknowledgement; with --false, the mark.")
 @json_option
 @aggregator_options
@@ -232,7 +227,7 @@ def ack(
 @click.option("--until", help="When it ends, instead of --for.")
 @click.option("--why", default="", help="Reason, for others; required.")
 @who_option
-@click.option("--maintenance", is_flag=True, help="A planned window: alerts in it open no incident.")  # fmt: skip
+@click.option("--maintenance", is_flag=True, help="A planned window: alerts in it open no incident.")
 @click.option("--list", "listed", is_flag=True, help="Show silences.")
 @click.option("--end", "ended", metavar="ID", help="End a silence now.")
 @json_option
@@ -279,9 +274,8 @@ def silence(
         if seconds is None and until is None:
             raise click.UsageError("For how long? Write --for 2h.")
         asked = SilenceRequest(
-            matchers=matchers, who=who, why=why, starts=starts, ends=until, duration=seconds,
-            maintenance=maintenance,
-        )  # fmt: skip
+            matchers=matchers, who=who, why=why, starts=starts, ends=until, duration=seconds, maintenance=maintenance
+        )
         reply = api.post("/api/v1/silences", asked, SilenceReply)
     if as_json:
         print_json(reply)
@@ -301,11 +295,7 @@ def notify() -> None:
 @json_option
 @aggregator_options
 def list_channels(
-    deliveries: bool,
-    as_json: bool,
-    config: Path | None,
-    http: str | None,
-    token_file: Path | None,
+    deliveries: bool, as_json: bool, config: Path | None, http: str | None, token_file: Path | None
 ) -> None:
     """Show channels with waiting and failed deliveries."""
     from api.alerts import ChannelsReply, DeliveriesReply  # noqa: PLC0415
@@ -329,13 +319,7 @@ def list_channels(
 @address_argument
 @json_option
 @aggregator_options
-def try_channel(
-    channel: str,
-    as_json: bool,
-    config: Path | None,
-    http: str | None,
-    token_file: Path | None,
-) -> None:
+def try_channel(channel: str, as_json: bool, config: Path | None, http: str | None, token_file: Path | None) -> None:
     """Send a test message to CHANNEL now, through the running aggregator.
 
     Exit code 0: delivered. 1: not delivered; the reason is printed. 3: no aggregator answers.

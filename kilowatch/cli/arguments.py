@@ -22,9 +22,7 @@ class DurationParam(click.ParamType[float]):
 
     name = "duration"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
             return float(value)
         seconds = parse_duration(str(value))
@@ -38,9 +36,7 @@ class SizeParam(click.ParamType[int]):
 
     name = "size"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
         found = _SIZE.fullmatch(str(value).strip())
@@ -54,9 +50,7 @@ class AddressParam(click.ParamType[tuple[str, int]]):
 
     name = "host:port"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
         if isinstance(value, tuple):
             return value
         host, _, port = str(value).rpartition(":")
@@ -74,9 +68,14 @@ def log_format_option(command: Command) -> Command:
             log_as_json()
 
     return click.option(
-        "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
-        expose_value=False, callback=choose, help="Log lines for people, or a JSON object a line.",
-    )(command)  # fmt: skip
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        expose_value=False,
+        callback=choose,
+        help="Log lines for people, or a JSON object a line.",
+    )(command)
 
 
 def settings_option(command: Command) -> Command:
@@ -91,9 +90,7 @@ def settings_option(command: Command) -> Command:
 
 def write_option(command: Command) -> Command:
     """Add `--write`."""
-    return click.option(
-        "--write", is_flag=True, help="Allow to acknowledge and to silence; else read-only."
-    )(command)
+    return click.option("--write", is_flag=True, help="Allow to acknowledge and to silence; else read-only.")(command)
 
 
 def max_size_option(command: Command) -> Command:
@@ -107,9 +104,9 @@ def max_size_option(command: Command) -> Command:
 
 def broker_option(command: Command) -> Command:
     """Add `--broker HOST:PORT`."""
-    return click.option(
-        "--broker", type=AddressParam(), help="MQTT broker, instead of the one in the settings."
-    )(command)
+    return click.option("--broker", type=AddressParam(), help="MQTT broker, instead of the one in the settings.")(
+        command
+    )
 
 
 def broker_flags(broker: tuple[str, int] | None) -> dict[str, object]:
@@ -127,14 +124,10 @@ def json_option(command: Command) -> Command:
 def lose_option(text: str) -> Callable[[Command], Command]:
     """Add `--lose ELEMENT[,ELEMENT]`, also given more than once; `text` is its help."""
 
-    def names(
-        _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
-    ) -> tuple[str, ...]:
+    def names(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
         found = tuple(name for one in given for part in one.split(",") if (name := part.strip()))
         if given and not found:
             raise click.BadParameter("it names nothing. Write --lose UPS-A,R01-B.")
         return found
 
-    return click.option(
-        "--lose", multiple=True, metavar="ELEMENT[,ELEMENT]", callback=names, help=text
-    )
+    return click.option("--lose", multiple=True, metavar="ELEMENT[,ELEMENT]", callback=names, help=text)

@@ -8,13 +8,7 @@ from pathlib import Path
 import click
 
 from kilowatch import settings
-from kilowatch.cli.arguments import (
-    DurationParam,
-    SizeParam,
-    broker_flags,
-    broker_option,
-    settings_option,
-)
+from kilowatch.cli.arguments import DurationParam, SizeParam, broker_flags, broker_option, settings_option
 from kilowatch.output import echo
 from telemetry.text import counted
 from telemetry.wire.topics import Topic
@@ -28,21 +22,13 @@ from telemetry.wire.topics import Topic
 @click.option("--json", "as_json", is_flag=True, help="One JSON document a line, with all values.")
 @click.option("--count", type=click.IntRange(1), help="End after so many messages.")
 def tap(
-    config: Path | None,
-    broker: tuple[str, int] | None,
-    node: str,
-    kind: str | None,
-    as_json: bool,
-    count: int | None,
+    config: Path | None, broker: tuple[str, int] | None, node: str, kind: str | None, as_json: bool, count: int | None
 ) -> None:
     """Print messages of the bus as text, binary frames too."""
     from kilowatch.clients.tap import run_tap  # noqa: PLC0415
     from kilowatch.stack.signals import stop_on_signals  # noqa: PLC0415
 
-    loaded = settings.load(
-        config,
-        flags=broker_flags(broker),
-    )
+    loaded = settings.load(config, flags=broker_flags(broker))
 
     async def main() -> None:
         await run_tap(
@@ -66,7 +52,9 @@ def tap(
 @click.option("--node", default="+", help="Only this node.")
 @click.option("--source", help="Record a source of this machine instead of the bus: nvml, ...")
 @click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
-@click.option("--max-size", type=SizeParam(), default="16G", show_default=True, help="End by itself at this size of FILE.")  # fmt: skip
+@click.option(
+    "--max-size", type=SizeParam(), default="16G", show_default=True, help="End by itself at this size of FILE."
+)
 def record(
     config: Path | None,
     broker: tuple[str, int] | None,
@@ -80,13 +68,7 @@ def record(
     from collector.commands.recorder import Recorded, record_bus, record_source  # noqa: PLC0415
     from kilowatch.stack.signals import stop_after, stop_on_signals  # noqa: PLC0415
 
-    loaded = settings.load(
-        config,
-        flags={
-            **broker_flags(broker),
-            "collector.source": source,
-        },
-    )
+    loaded = settings.load(config, flags={**broker_flags(broker), "collector.source": source})
 
     async def main() -> Recorded:
         stop = stop_after(stop_on_signals(), seconds)

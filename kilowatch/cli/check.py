@@ -27,12 +27,7 @@ _MARKS = {
     "not known": ("?", "magenta"),
     "left out": ("-", "bright_black"),
 }
-_CODES = {
-    "fit": ExitCode.CLEAN,
-    "degraded": ExitCode.TICKET,
-    "unfit": ExitCode.PAGE,
-    "not known": ExitCode.UNJUDGED,
-}
+_CODES = {"fit": ExitCode.CLEAN, "degraded": ExitCode.TICKET, "unfit": ExitCode.PAGE, "not known": ExitCode.UNJUDGED}
 _DETECTOR_CODES = {"fit": 0, "degraded": 0, "unfit": 1, "not known": 2}
 """Of custom plugins of node-problem-detector: OK, a problem, unknown."""
 _DETECTOR_WIDTH = 80
@@ -44,20 +39,24 @@ _DETECTOR_WIDTH = 80
 @click.option("--source", help="Where the readings come from. [default: collector.source]")
 @click.option("--gpus", type=click.IntRange(0, 1024), help="GPUs that this node must have.")
 @click.option(
-    "--since", type=DurationParam(), default="1d", show_default=True,
+    "--since",
+    type=DurationParam(),
+    default="1d",
+    show_default=True,
     help="Age of the oldest line of the kernel log that counts.",
-)  # fmt: skip
+)
 @click.option("--quick", is_flag=True, help="Wait for nothing: under two seconds.")
 @click.option(
-    "--full", is_flag=True,
+    "--full",
+    is_flag=True,
     help="Measure too: memory bandwidth, GPUs over PCI Express and NVLink, a matrix product, dcgmi diag. Not on a "
     "node with a process on a GPU.",
-)  # fmt: skip
+)
 @click.option(
-    "--plugin", type=click.Choice(["slurm", "npd"]),
-    help="As Slurm's HealthCheckProgram (drains and resumes the node), or as a custom plugin of "
-    "node-problem-detector.",
-)  # fmt: skip
+    "--plugin",
+    type=click.Choice(["slurm", "npd"]),
+    help="As Slurm's HealthCheckProgram (drains and resumes the node), or as a custom plugin of node-problem-detector.",
+)
 @json_option
 def check(
     config: Path | None,

@@ -31,13 +31,17 @@ from telemetry.errors import KilowattError
 @address_argument
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {NEAREST}]")
 @ca_option
-@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
-@lose_option("What the loss of circuits, panels, transformers, UPSs, transfer switches or sources puts on the others, from the present load.")  # fmt: skip
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File with the aggregator's token, where it requires one.",
+)
+@lose_option(
+    "What the loss of circuits, panels, transformers, UPSs, transfer switches or sources puts on the others, from the present load."
+)
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON; null seconds mean never.")
-def circuits(
-    http: str | None, token_file: Path | None, lose: tuple[str, ...], watch: bool, as_json: bool
-) -> None:
+def circuits(http: str | None, token_file: Path | None, lose: tuple[str, ...], watch: bool, as_json: bool) -> None:
     """Show every circuit: load, limits, headroom, heat of the breaker, and time to trip. ADDRESS is
     the aggregator's."""
     api = ApiClient(web_address(http or home()), read_token(token_file))

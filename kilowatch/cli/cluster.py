@@ -58,27 +58,32 @@ def cluster(context: click.Context, as_json: bool, config: Path | None) -> None:
 @cluster.command("nats-config")
 @folder_option
 @click.option(
-    "--server", "named", multiple=True, required=True, metavar="NAME=HOST[:PORT]",
+    "--server",
+    "named",
+    multiple=True,
+    required=True,
+    metavar="NAME=HOST[:PORT]",
     help="A nats-server, three times at least. HOST is a --broker of the authority; PORT is 4222 unless given, "
     "and the server's other ports lie as far from their usual ones.",
-)  # fmt: skip
+)
 @click.option("--print", "shown", metavar="NAME", help="Print the configuration of one server.")
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path),
-    help="Write NAME.conf of each server into this folder.",
-)  # fmt: skip
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Write NAME.conf of each server into this folder."
+)
 @click.option(
-    "--data", default=NATS_DATA, show_default=True,
+    "--data",
+    default=NATS_DATA,
+    show_default=True,
     help="Folder of JetStream on the servers; each has one below it, by its name.",
-)  # fmt: skip
+)
 @click.option(
-    "--certificates", metavar="FOLDER",
+    "--certificates",
+    metavar="FOLDER",
     help="Where broker.crt, broker.key and ca.crt are on the servers. [default: as given to `pki init`]",
-)  # fmt: skip
+)
 def nats_config(
-    folder: Path, named: tuple[str, ...], shown: str | None, out: Path | None, data: str,
-    certificates: str | None,
-) -> None:  # fmt: skip
+    folder: Path, named: tuple[str, ...], shown: str | None, out: Path | None, data: str, certificates: str | None
+) -> None:
     """Write the configuration of the nats-servers: TLS, JetStream, and what each certificate may do.
 
     Each node that the authority knows may publish its own topics and read its commands, over MQTT alone;
@@ -95,7 +100,7 @@ def nats_config(
             "kilowatch cluster nats-config",
             "it is not said where the configuration goes" if shown is None else f"--print {shown} names no --server",
             f"Give either --out FOLDER, or --print with one of {', '.join(sorted(names))}.",
-        )  # fmt: skip
+        )
     if not authority.broker_is_client():
         raise ConfigError(
             str(authority.folder / "broker"),
@@ -108,11 +113,16 @@ def nats_config(
     valid = authority.valid().values()
     for server in servers:
         text = nats.nats_configuration(
-            authority.settings.cluster, servers, server, authority.settings.port,
-            (certificates or authority.settings.place).rstrip("/"), f"{data.rstrip('/')}/{server.name}",
+            authority.settings.cluster,
+            servers,
+            server,
+            authority.settings.port,
+            (certificates or authority.settings.place).rstrip("/"),
+            f"{data.rstrip('/')}/{server.name}",
             [each.name for each in valid if each.role is Role.AGGREGATOR],
-            [each.name for each in valid if each.role is Role.NODE], version,
-        )  # fmt: skip
+            [each.name for each in valid if each.role is Role.NODE],
+            version,
+        )
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
             replace_private(out / f"{server.name}.conf", text.encode())
@@ -124,11 +134,7 @@ def nats_config(
 def server_version(binary: str) -> str:
     """Return what a nats-server says of its version. Raises `ConfigError`."""
     try:
-        done = subprocess.run(
-            [binary, "--version"], capture_output=True, text=True, check=True, timeout=10
-        )
+        done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError) as error:
-        raise ConfigError(
-            "nats-server", f"{binary} does not start: {error}", "Install it anew."
-        ) from error
+        raise ConfigError("nats-server", f"{binary} does not start: {error}", "Install it anew.") from error
     return done.stdout

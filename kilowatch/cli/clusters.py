@@ -24,27 +24,18 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--scenario",
-    default="desktop-4x5090",
-    show_default=True,
-    help="desktop-4x5090 | two-dgx-h100 | fleet",
-)
+@click.option("--scenario", default="desktop-4x5090", show_default=True, help="desktop-4x5090 | two-dgx-h100 | fleet")
 @click.option("--nodes", type=click.IntRange(1, 20000), help="Nodes, for the scenario `fleet`.")
 @click.option("--gpus", type=click.IntRange(1, 72), help="GPUs per node, for `fleet`.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same values.")
-@click.option(
-    "--faults", help="Instead of the scenario's: xid79@dgx-01/3+30s, hung@dgx-02/0+10s; `none`."
-)
+@click.option("--faults", help="Instead of the scenario's: xid79@dgx-01/3+30s, hung@dgx-02/0+10s; `none`.")
 @click.option("--no-ui", is_flag=True, help="Without the dashboard; Ctrl-C ends it.")
 @write_option
 @click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON at the end.")
 @click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: a free port]")
 @click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of the data. [default: removed at the end]",
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of the data. [default: removed at the end]"
 )
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
 def demo(

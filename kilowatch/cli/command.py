@@ -22,12 +22,8 @@ KINDS = (CommandKind.RELEASE, CommandKind.RESUME, CommandKind.INVENTORY)
 @broker_option
 @click.argument("node")
 @click.argument("kind", type=click.Choice([each.value for each in KINDS]))
-@click.option(
-    "--timeout", "seconds", type=DurationParam(), default=30.0, help="How long to wait. [30s]"
-)
-def command(
-    config: Path | None, broker: tuple[str, int] | None, node: str, kind: str, seconds: float
-) -> None:
+@click.option("--timeout", "seconds", type=DurationParam(), default=30.0, help="How long to wait. [30s]")
+def command(config: Path | None, broker: tuple[str, int] | None, node: str, kind: str, seconds: float) -> None:
     """Have a node's collector release its driver for an upgrade, resume it, or send its inventory.
 
     It needs a user that the broker lets send commands: the aggregator's."""
@@ -35,7 +31,5 @@ def command(
 
     loaded = settings.load(config, flags=broker_flags(broker))
     check_name("NODE", node)
-    state = asyncio.run(
-        send_command(loaded.broker, loaded.cluster, node, CommandKind(kind), seconds)
-    )
+    state = asyncio.run(send_command(loaded.broker, loaded.cluster, node, CommandKind(kind), seconds))
     echo(f"{node}: the driver is {state}")

@@ -64,9 +64,7 @@ def diagnose(files: tuple[Path, ...], as_json: bool, evidence: bool, max_size: i
             alike[problem] += 1
             if alike[problem] <= _SHOWN_FILES:
                 echo(f"{report.file}: could not judge: {problem}", err=as_json)
-        beside = {
-            name: answer for name, answer in report.subsystems.items() if name != "GPU driver"
-        }
+        beside = {name: answer for name, answer in report.subsystems.items() if name != "GPU driver"}
         if not as_json and set(beside.values()) - {"clean"}:
             _show_subsystems(report)
         if not as_json and report.shows:
@@ -132,9 +130,7 @@ def _show_subsystems(file: FileAnswer) -> None:
     for name, answer in file.subsystems.items():
         by_answer.setdefault(answer, []).append(name)
     texts = [
-        f"{answer}: {', '.join(by_answer[answer])}"
-        for answer in ("fault", "can't say", "clean")
-        if answer in by_answer
+        f"{answer}: {', '.join(by_answer[answer])}" for answer in ("fault", "can't say", "clean") if answer in by_answer
     ]
     echo(f"{file.file}: {'; '.join(texts)}.")
 
@@ -163,6 +159,5 @@ def xid(number: int, as_json: bool) -> None:
     echo(f"XID {number} {known.name or '(in no catalogue)'}")
     echo(f"  {known.meaning}")
     echo(f"  {known.remedy}")
-    echo(f"  alone: {known.severity}   fault: {known.fault}   "
-               f"NVIDIA's action: {known.nvidia_action or 'none'}")  # fmt: skip
+    echo(f"  alone: {known.severity}   fault: {known.fault}   NVIDIA's action: {known.nvidia_action or 'none'}")
     sys.exit(ExitCode.CLEAN if known.name else ExitCode.UNJUDGED)

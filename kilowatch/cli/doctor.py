@@ -10,12 +10,7 @@ from pathlib import Path
 import click
 
 from kilowatch import settings
-from kilowatch.cli.arguments import (
-    broker_flags,
-    broker_option,
-    json_option,
-    settings_option,
-)
+from kilowatch.cli.arguments import broker_flags, broker_option, json_option, settings_option
 from kilowatch.exit_codes import ExitCode
 from kilowatch.output import echo, print_json
 
@@ -37,18 +32,13 @@ def doctor(config: Path | None, broker: tuple[str, int] | None, role: str, as_js
     from kilowatch.doctor.checks import run_checks  # noqa: PLC0415 - loads the sources
     from kilowatch.doctor.role import MachineRole, as_the_units_run, role_of  # noqa: PLC0415
 
-    loaded = settings.load(
-        config,
-        flags=broker_flags(broker),
-    )
+    loaded = settings.load(config, flags=broker_flags(broker))
     of_machine, why = role_of(config, loaded) if role == "auto" else (MachineRole(role), "--role")
     findings = asyncio.run(run_checks(as_the_units_run(loaded), of_machine, why))
     if as_json:
         print_json(findings)
     else:
-        print_findings(
-            [(each.level, f"{each.subject:12} {each.text}", each.cure) for each in findings], 15
-        )
+        print_findings([(each.level, f"{each.subject:12} {each.text}", each.cure) for each in findings], 15)
     if any(finding.level == "fault" for finding in findings):
         sys.exit(ExitCode.TICKET)
 

@@ -49,14 +49,7 @@ def drift(as_json: bool, config: Path | None, http: str | None, token_file: Path
 @address_argument
 @json_option
 @aggregator_options
-def diff(
-    node: str,
-    other: str,
-    as_json: bool,
-    config: Path | None,
-    http: str | None,
-    token_file: Path | None,
-) -> None:
+def diff(node: str, other: str, as_json: bool, config: Path | None, http: str | None, token_file: Path | None) -> None:
     """Show in what the nodes NODE and OTHER differ: driver, firmware, kernel, GPUs, ports.
 
     Exit code 0: in nothing that is known of both. 1: they differ.

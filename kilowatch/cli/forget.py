@@ -17,14 +17,7 @@ from kilowatch.output import echo, print_json
 @click.option("--why", default="", help="Reason, for the aggregator's log.")
 @json_option
 @aggregator_options
-def forget(
-    node: str,
-    why: str,
-    as_json: bool,
-    config: Path | None,
-    http: str | None,
-    token_file: Path | None,
-) -> None:
+def forget(node: str, why: str, as_json: bool, config: Path | None, http: str | None, token_file: Path | None) -> None:
     """Remove NODE, which is gone for good: from the fleet, its alerts, and what the broker retains of it.
 
     Its history stays, and a node that sends again is back. One that is online is refused: stop its
@@ -40,6 +33,4 @@ def forget(
     elif reply.known:
         echo(f"{reply.node} is forgotten; its history stays")
     else:
-        echo(
-            f"no node {reply.node} was known here; what the broker may have retained of it is cleared"
-        )
+        echo(f"no node {reply.node} was known here; what the broker may have retained of it is cleared")

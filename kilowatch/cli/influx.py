@@ -62,7 +62,4 @@ def check(config: Path | None, url: str | None, database: str | None) -> None:
 
 
 def _flags(url: str | None, database: str | None) -> dict[str, object]:
-    return {
-        "aggregator.store.influxdb.url": url,
-        "aggregator.store.influxdb.database": database,
-    }
+    return {"aggregator.store.influxdb.url": url, "aggregator.store.influxdb.database": database}

@@ -23,23 +23,33 @@ PORT = 8883
 @click.command()
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 @click.option(
-    "--folder", type=click.Path(file_okay=False, path_type=Path), default=CLUSTER_FOLDER,
-    show_default=True, help="Where to write. Keep it off the nodes, and keep a copy of it.",
-)  # fmt: skip
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=CLUSTER_FOLDER,
+    show_default=True,
+    help="Where to write. Keep it off the nodes, and keep a copy of it.",
+)
 @click.option("--cluster", help="The cluster's name. [asked for]")
 @click.option(
-    "--broker", "names", multiple=True,
+    "--broker",
+    "names",
+    multiple=True,
     help="Host name or address of the broker; repeat it for more. Clients connect to the first.",
-)  # fmt: skip
-@click.option("--port", type=click.IntRange(1, 65535), help=f"Port of the broker. [default: {PORT}]")  # fmt: skip
+)
+@click.option("--port", type=click.IntRange(1, 65535), help=f"Port of the broker. [default: {PORT}]")
 @click.option("--one-machine", is_flag=True, help="Broker, aggregator and node are this machine.")
 @click.option("--node", "more", multiple=True, help="Add a node to the folder: one file for it.")
 @click.option("--overwrite", is_flag=True, help="Replace files with another content.")
 @click.option(
-    "--broker-folder", default=BROKER_PLACE, show_default=True,
-    help="Where the broker's files will be on its machine.",
-)  # fmt: skip
-@click.option("--days", type=click.IntRange(1, 36500), default=LEAF_DAYS, show_default=True, help="Days for which certificates are valid.")  # fmt: skip
+    "--broker-folder", default=BROKER_PLACE, show_default=True, help="Where the broker's files will be on its machine."
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, 36500),
+    default=LEAF_DAYS,
+    show_default=True,
+    help="Days for which certificates are valid.",
+)
 def init(
     nodes: tuple[str, ...],
     folder: Path,
@@ -59,14 +69,13 @@ def init(
     """
     begun, settings = exists(folder), None
     if more and (nodes or one_machine):
-        raise ConfigError(
-            "--node", "it adds to a folder that is there", "Leave out the other names."
-        )
+        raise ConfigError("--node", "it adds to a folder that is there", "Leave out the other names.")
     if begun and (cluster or names or port):
         raise ConfigError(
-            str(folder), "--cluster, --broker and --port belong to the beginning of a cluster",
+            str(folder),
+            "--cluster, --broker and --port belong to the beginning of a cluster",
             "Leave them out, or name another --folder.",
-        )  # fmt: skip
+        )
     if not begun and not more:
         cluster, names, nodes, one_machine = _asked(cluster, names, nodes, one_machine)
         place = broker_folder.rstrip("/")
@@ -93,10 +102,16 @@ def _nothing_left(folder: Path) -> Iterator[None]:
 
 
 def _write(
-    folder: Path, settings: PkiSettings | None, nodes: tuple[str, ...], more: tuple[str, ...], days: int, *,
-    one_machine: bool, overwrite: bool,
-) -> None:  # fmt: skip
-    made = ClusterFolder.opened(folder, settings, (CA_DAYS, days), lambda path: overwrite or _replace(path))  # fmt: skip
+    folder: Path,
+    settings: PkiSettings | None,
+    nodes: tuple[str, ...],
+    more: tuple[str, ...],
+    days: int,
+    *,
+    one_machine: bool,
+    overwrite: bool,
+) -> None:
+    made = ClusterFolder.opened(folder, settings, (CA_DAYS, days), lambda path: overwrite or _replace(path))
     machine = one_machine or (folder / "machine.tar").exists()
     if machine and settings is None and (nodes or more):
         raise ConfigError(str(folder), "it is for one machine alone", "Name another --folder.")
@@ -105,14 +120,11 @@ def _write(
         made.write_broker()
         for name in more:
             echo(str(made.write_node(name)))
-        echo(f"{folder}/broker.tar: unpack it on the broker again, and systemctl reload mosquitto", err=True)  # fmt: skip
+        echo(f"{folder}/broker.tar: unpack it on the broker again, and systemctl reload mosquitto", err=True)
         return
     made.write_cluster(one_machine=machine)
     for path in made.kept:
-        echo(
-            f"{path}: differs from what would be written, and is left as it is; --overwrite replaces it",
-            err=True,
-        )
+        echo(f"{path}: differs from what would be written, and is left as it is; --overwrite replaces it", err=True)
     echo(f"{folder}: {len(made.written)} files written; {folder}/INSTALL.md has the next steps")
 
 
@@ -142,15 +154,17 @@ def _asked(
         cluster = click.prompt("Name of the cluster", default="default")
     if not nodes and not one_machine:
         text = click.prompt(
-            "Names of the nodes, with spaces between (none: this machine is all there is)", default="", show_default=False,
-        )  # fmt: skip
+            "Names of the nodes, with spaces between (none: this machine is all there is)",
+            default="",
+            show_default=False,
+        )
         nodes = tuple(text.split())
         one_machine = not nodes
     if one_machine:
         nodes = nodes or (here,)
         names = names or ("localhost",)
         if len(nodes) != 1:
-            raise ConfigError("--one-machine", f"{len(nodes)} nodes are more than one machine", "Name one, or none.")  # fmt: skip
+            raise ConfigError("--one-machine", f"{len(nodes)} nodes are more than one machine", "Name one, or none.")
     if not names:
         names = (click.prompt("Host name of the MQTT broker", default=here),)
     return str(cluster), names, nodes, one_machine
@@ -158,6 +172,4 @@ def _asked(
 
 def _replace(path: Path) -> bool:
     """Ask whether a file with another content is to be replaced; no, where nobody can be asked."""
-    return sys.stdin.isatty() and click.confirm(
-        f"{path} differs from what would be written. Replace it?"
-    )
+    return sys.stdin.isatty() and click.confirm(f"{path} differs from what would be written. Replace it?")

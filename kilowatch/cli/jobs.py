@@ -17,8 +17,14 @@ from kilowatch.output import echo, print_json
 @click.option("--user", default="", help="Only jobs of this user.")
 @click.option("--account", default="", help="Only jobs of this account.")
 @click.option("--node", default="", help="Only jobs on this node.")
-@click.option("--state", type=click.Choice(["running", "ended"]), help="Only jobs that run, or that ended.")  # fmt: skip
-@click.option("--since", "since", default="-24h", show_default=True, help="Only jobs that ran after this time: -2d, 2026-08-01T10:00:00Z.")  # fmt: skip
+@click.option("--state", type=click.Choice(["running", "ended"]), help="Only jobs that run, or that ended.")
+@click.option(
+    "--since",
+    "since",
+    default="-24h",
+    show_default=True,
+    help="Only jobs that ran after this time: -2d, 2026-08-01T10:00:00Z.",
+)
 @click.option("--limit", type=click.IntRange(1, 5000), default=100, show_default=True)
 @json_option
 @aggregator_options
@@ -39,7 +45,7 @@ def jobs(
     from api.jobs import JobsReply  # noqa: PLC0415 - keep --help quick
     from kilowatch.text.jobs import job_lines  # noqa: PLC0415
 
-    asked = {"job": name, "user": user, "account": account, "node": node, "state": state, "from": since, "limit": limit}  # fmt: skip
+    asked = {"job": name, "user": user, "account": account, "node": node, "state": state, "from": since, "limit": limit}
     reply = open_api(config, http, token_file).get("/api/v1/jobs", JobsReply, **asked)
     if as_json:
         print_json(reply)
@@ -52,19 +58,11 @@ def jobs(
 @click.argument("name", metavar="ID")
 @address_argument
 @click.option("--scheduler", default="", help="Of this scheduler, where several have such a job.")
-@click.option(
-    "--node", default="", help="On this node: a user, unit or container is a job of each."
-)
+@click.option("--node", default="", help="On this node: a user, unit or container is a job of each.")
 @json_option
 @aggregator_options
 def job(
-    name: str,
-    scheduler: str,
-    node: str,
-    as_json: bool,
-    config: Path | None,
-    http: str | None,
-    token_file: Path | None,
+    name: str, scheduler: str, node: str, as_json: bool, config: Path | None, http: str | None, token_file: Path | None
 ) -> None:
     """Show what the job ID had and used: GPU hours, utilisation, energy, cost, limits, faults.
 

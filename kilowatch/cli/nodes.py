@@ -26,9 +26,7 @@ def nodes() -> None:
 @address_argument
 @json_option
 @aggregator_options
-def list_nodes(
-    as_json: bool, config: Path | None, http: str | None, token_file: Path | None
-) -> None:
+def list_nodes(as_json: bool, config: Path | None, http: str | None, token_file: Path | None) -> None:
     """List all nodes that are expected, retired, renamed or heard, with their releases.
 
     A release that differs from the aggregator's is marked older or newer."""
@@ -49,12 +47,7 @@ def list_nodes(
 @json_option
 @aggregator_options
 def expect(
-    names: tuple[str, ...],
-    why: str,
-    as_json: bool,
-    config: Path | None,
-    http: str | None,
-    token_file: Path | None,
+    names: tuple[str, ...], why: str, as_json: bool, config: Path | None, http: str | None, token_file: Path | None
 ) -> None:
     """Declare that nodes belong to the cluster: while one is not there, that is an alert.
 
@@ -74,14 +67,7 @@ def expect(
 @WHY
 @json_option
 @aggregator_options
-def retire(
-    name: str,
-    why: str,
-    as_json: bool,
-    config: Path | None,
-    http: str | None,
-    token_file: Path | None,
-) -> None:
+def retire(name: str, why: str, as_json: bool, config: Path | None, http: str | None, token_file: Path | None) -> None:
     """Declare that the node NAME has left the cluster.
 
     It leaves the fleet, its alerts end, the broker retains nothing of it, and its history stays. If it sends
@@ -157,12 +143,7 @@ def rename(
 
 
 def _change(
-    name: str,
-    action: str,
-    why: str,
-    config: Path | None,
-    http: str | None,
-    token_file: Path | None,
+    name: str, action: str, why: str, config: Path | None, http: str | None, token_file: Path | None
 ) -> RegisterRow:
     """Send a change of the register, and return the row of its node."""
     from api.node_register import RegisterChange, RegisterRequest  # noqa: PLC0415

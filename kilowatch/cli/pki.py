@@ -13,16 +13,7 @@ from kilowatch.cli.arguments import json_option
 from kilowatch.init.cluster_folder import exists
 from kilowatch.output import echo, print_json
 from kilowatch.pki.access_list import access_list
-from kilowatch.pki.authority import (
-    AGGREGATOR,
-    BROKER,
-    DAY,
-    Authority,
-    PkiSettings,
-    Role,
-    date,
-    members_to_show,
-)
+from kilowatch.pki.authority import AGGREGATOR, BROKER, DAY, Authority, PkiSettings, Role, date, members_to_show
 from telemetry.errors import ConfigError
 from telemetry.text import duration
 from telemetry.wire.topics import check_name
@@ -53,18 +44,18 @@ def _authority_folder(named: Path | None) -> Path:
     found = [path for path in (OWN_FOLDER, CLUSTER_FOLDER / "pki") if (path / "pki.json").exists()]
     if len(found) > 1:
         raise ConfigError(
-            "kilowatch pki", f"there are two authorities here, {OWN_FOLDER} and {CLUSTER_FOLDER}",
+            "kilowatch pki",
+            f"there are two authorities here, {OWN_FOLDER} and {CLUSTER_FOLDER}",
             f"Name one: --folder {OWN_FOLDER} or --folder {CLUSTER_FOLDER}.",
-        )  # fmt: skip
+        )
     return found[0] if found else OWN_FOLDER
 
 
 def days_option(default: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add `--days`."""
     return click.option(
-        "--days", type=click.IntRange(1, 36500), default=default, show_default=True,
-        help="Days for which it is valid.",
-    )  # fmt: skip
+        "--days", type=click.IntRange(1, 36500), default=default, show_default=True, help="Days for which it is valid."
+    )
 
 
 @click.group()
@@ -74,33 +65,37 @@ def pki() -> None:
 
 @pki.command()
 @click.option(
-    "--folder", type=click.Path(file_okay=False, path_type=Path), default=OWN_FOLDER, show_default=True,
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=OWN_FOLDER,
+    show_default=True,
     help="Folder of the authority. Keep it off the nodes, and keep a copy of it.",
-)  # fmt: skip
+)
 @click.option("--cluster", required=True, help="The cluster's name in the settings of all nodes.")
 @click.option(
-    "--broker", "names", required=True, multiple=True,
+    "--broker",
+    "names",
+    required=True,
+    multiple=True,
     help="Host name or address of the broker; repeat it for more. Clients connect to the first.",
-)  # fmt: skip
+)
 @click.option("--port", type=click.IntRange(1, 65535), default=8883, show_default=True)
 @click.option(
-    "--broker-folder", default=BROKER_FOLDER, show_default=True,
-    help="Where the broker's files will be on its machine.",
-)  # fmt: skip
+    "--broker-folder", default=BROKER_FOLDER, show_default=True, help="Where the broker's files will be on its machine."
+)
 @days_option(CA_DAYS)
-def init(
-    folder: Path, cluster: str, names: tuple[str, ...], port: int, broker_folder: str, days: int
-) -> None:
+def init(folder: Path, cluster: str, names: tuple[str, ...], port: int, broker_folder: str, days: int) -> None:
     """Make the authority, the broker's certificate, its access list and its mosquitto.conf."""
     asked = PkiSettings(cluster=cluster, names=names, port=port, place=broker_folder.rstrip("/"))
     if (folder / "pki.json").exists():
         authority = Authority(folder)
         if authority.settings != asked:
             raise ConfigError(
-                str(folder), f"an authority for another cluster or broker is there "
+                str(folder),
+                f"an authority for another cluster or broker is there "
                 f"({authority.settings.cluster}, {', '.join(authority.settings.names)})",
                 "Name another --folder; nothing was changed.",
-            )  # fmt: skip
+            )
         echo(f"{folder}: is there already, valid until {date(authority.until)}")
         return
     authority = Authority.create(folder, asked, days)
@@ -197,9 +192,7 @@ def _words(folder: Path) -> str:
     except ConfigError:
         found = None
     whole = folder.parent if folder.name == "pki" and exists(folder.parent) else folder
-    return (
-        "" if found is not None and found.absolute() == folder.absolute() else f" --folder {whole}"
-    )
+    return "" if found is not None and found.absolute() == folder.absolute() else f" --folder {whole}"
 
 
 def _published(authority: Authority) -> None:
@@ -211,10 +204,7 @@ def _published(authority: Authority) -> None:
             "broker again, and systemctl reload mosquitto"
         )
         return
-    echo(
-        f"{authority.publish()}: copy it to the broker, then have mosquitto read it: "
-        "systemctl reload mosquitto"
-    )
+    echo(f"{authority.publish()}: copy it to the broker, then have mosquitto read it: systemctl reload mosquitto")
 
 
 @pki.command()
@@ -246,7 +236,5 @@ def acl(cluster: str, aggregators: tuple[str, ...], names: tuple[str, ...]) -> N
         check_name("kilowatch pki acl", name)
     both = set(aggregators) & set(names)
     if both:
-        raise ConfigError(
-            "kilowatch pki acl", f"{both.pop()!r} is node and aggregator", "Rename it."
-        )
+        raise ConfigError("kilowatch pki acl", f"{both.pop()!r} is node and aggregator", "Rename it.")
     echo(access_list(cluster, aggregators, names), nl=False)

@@ -39,21 +39,37 @@ from telemetry.text.settings import read_toml
     help="Add GPUs or systems: dgx-h100@R12-A+R12-B has a cord into each, rtx-4090:2,rtx-a6000@lab two models in one node.",
 )
 @click.option("--on", multiple=True, metavar="CORDS", help="Circuits for an --add without @.")
-@click.option("--cap", type=click.FloatRange(min=0, min_open=True), metavar="W", help="Power limit per GPU.")  # fmt: skip
+@click.option("--cap", type=click.FloatRange(min=0, min_open=True), metavar="W", help="Power limit per GPU.")
 @lose_option("A circuit, panel or source loses power, or a supply fails: dgx-01.psu-3.")
+@click.option("--move", multiple=True, metavar="NODE=CORDS", help="Plug a node in elsewhere: dgx-01=R12-A+R12-B.")
 @click.option(
-    "--move",
-    multiple=True,
-    metavar="NODE=CORDS",
-    help="Plug a node in elsewhere: dgx-01=R12-A+R12-B.",
+    "--preload",
+    type=click.FloatRange(0, 2),
+    default=0.0,
+    metavar="RATIO",
+    help="Load over rating that the breakers carried for hours before. [default: cold]",
 )
-@click.option("--preload", type=click.FloatRange(0, 2), default=0.0, metavar="RATIO", help="Load over rating that the breakers carried for hours before. [default: cold]")  # fmt: skip
-@click.option("--breaker", metavar="AMPS", help="Without a file: one machine on one breaker, by the number on its handle.")  # fmt: skip
-@click.option("--gpus", multiple=True, metavar="GPUS", help="With --breaker: '4x RTX 5090', or a system as dgx-h100; again for another model.")  # fmt: skip
-@click.option("--region", metavar="CC", help="With --breaker: two letters of the country, for its voltage and breakers.")  # fmt: skip
+@click.option(
+    "--breaker", metavar="AMPS", help="Without a file: one machine on one breaker, by the number on its handle."
+)
+@click.option(
+    "--gpus",
+    multiple=True,
+    metavar="GPUS",
+    help="With --breaker: '4x RTX 5090', or a system as dgx-h100; again for another model.",
+)
+@click.option(
+    "--region", metavar="CC", help="With --breaker: two letters of the country, for its voltage and breakers."
+)
 @click.option("--volts", type=float, metavar="V", help="With --breaker: of the outlet. [by region]")
-@click.option("--host-watts", type=float, metavar="W", help="With --breaker: all of the machine but its GPUs. [250]")  # fmt: skip
-@click.option("--other-watts", type=float, default=0.0, metavar="W", help="With --breaker: all else on it, as a heater or a screen.")  # fmt: skip
+@click.option("--host-watts", type=float, metavar="W", help="With --breaker: all of the machine but its GPUs. [250]")
+@click.option(
+    "--other-watts",
+    type=float,
+    default=0.0,
+    metavar="W",
+    help="With --breaker: all else on it, as a heater or a screen.",
+)
 @json_option
 def plan(
     config: Path | None,
@@ -101,9 +117,7 @@ def plan(
     sys.exit(CODES[answer.holds])
 
 
-def _question(
-    typed: dict[str, Any], add: Sequence[str], others: Sequence[object]
-) -> BreakerQuestion | None:
+def _question(typed: dict[str, Any], add: Sequence[str], others: Sequence[object]) -> BreakerQuestion | None:
     """Return what is asked without a file; None where no breaker is named. An --add is one more card in the machine."""
     if typed["breaker"] is None:
         if given := [name for name, value in typed.items() if value]:
@@ -137,9 +151,7 @@ def _planned(path: Path, suppose: Suppose) -> PlanResult:
     return _made(str(path), site_in(path, tree), suppose, own)
 
 
-def _made(
-    where: str, site: PowerConfig, suppose: Suppose, rules: Sequence[Path] = ()
-) -> PlanResult:
+def _made(where: str, site: PowerConfig, suppose: Suppose, rules: Sequence[Path] = ()) -> PlanResult:
     from alerts.engine.instant import firing_ids  # noqa: PLC0415 - loads the engine
     from alerts.rules.rule import load  # noqa: PLC0415
 
@@ -152,9 +164,7 @@ def _added(add: tuple[str, ...], on: tuple[str, ...]) -> tuple[tuple[str, str], 
     for text in add:
         what, at, cords = text.partition("@")
         if not at and not rest:
-            raise click.UsageError(
-                f"--add {text}: where? Write --add {text}@R12-A+R12-B, or --on CIRCUIT."
-            )
+            raise click.UsageError(f"--add {text}: where? Write --add {text}@R12-A+R12-B, or --on CIRCUIT.")
         pairs.append((what, cords if at else rest.pop(0)))
     if rest:
         raise click.UsageError(f"--on {rest[0]} belongs to no --add.")

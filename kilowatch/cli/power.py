@@ -49,7 +49,9 @@ def site_in(path: Path, tree: dict[str, Any]) -> PowerConfig:
 def _section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
     inner = section(where, tree)
     if not inner:
-        raise ConfigError(f"{where}: power", "there is nothing in it", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
+        raise ConfigError(
+            f"{where}: power", "there is nothing in it", "Write [power.circuits.office] and breaker = 15."
+        )
     return inner
 
 
@@ -65,9 +67,7 @@ config_option = click.option(
     help="TOML file with circuits, at the top or in a [power] section.",
 )
 http_option = click.option(
-    "--http",
-    metavar="HOST:PORT",
-    help="From the present load of a running cluster, instead of --config.",
+    "--http", metavar="HOST:PORT", help="From the present load of a running cluster, instead of --config."
 )
 token_option = click.option(
     "--token-file",
@@ -90,14 +90,16 @@ class _Negative(click.Command):
 @http_option
 @token_option
 @ca_option
-@click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="How many: on the same circuits, or else spread over several. [1]")  # fmt: skip
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="How many: on the same circuits, or else spread over several. [1]",
+)
 @click.option("--feeds", type=int, metavar="N", help="Cords of each: 1, 2 or 4. [by its supplies]")
-@click.option(
-    "--host-watts", type=float, metavar="W", help="All but the GPUs, inside the case. [250]"
-)
-@click.option(
-    "--top", type=click.IntRange(min=1), default=10, metavar="N", help="Places to show. [10]"
-)
+@click.option("--host-watts", type=float, metavar="W", help="All but the GPUs, inside the case. [250]")
+@click.option("--top", type=click.IntRange(min=1), default=10, metavar="N", help="Places to show. [10]")
 @json_option
 def fit(
     what: str,
@@ -142,13 +144,13 @@ def _fit_code(answer: FitResult) -> ExitCode:
 @address_argument
 @click.option("--circuit", required=True, metavar="NAME", help="A circuit, panel or other element.")
 @click.option("--below", required=True, metavar="POWER", help="Power to stay below: 40kW, 12500W.")
-@click.option("--by", type=click.Choice(["ratio", "priority", "job"]), default="ratio", help="All GPUs at one ratio of their default limits, nodes of lower priority first, or job by job, that which draws most first. [ratio]")  # fmt: skip
 @click.option(
-    "--margin",
-    default="0%",
-    metavar="MARGIN",
-    help="Part of that power, or watts, to leave: 5%, 2kW. [0%]",
+    "--by",
+    type=click.Choice(["ratio", "priority", "job"]),
+    default="ratio",
+    help="All GPUs at one ratio of their default limits, nodes of lower priority first, or job by job, that which draws most first. [ratio]",
 )
+@click.option("--margin", default="0%", metavar="MARGIN", help="Part of that power, or watts, to leave: 5%, 2kW. [0%]")
 @config_option
 @http_option
 @token_option
@@ -221,8 +223,10 @@ def check(file: Path) -> None:
     for notice in () if layout is None else layout.notices:
         echo(f"note (E24): {notice}")
     if names := _on_own_broker(file, config):
-        echo(f"note: {', '.join(names)}: no broker is named, so that they must publish to kilowatch's own; that of `kilowatch run` "
-             "takes devices on the network with --meters-port, and else none")  # fmt: skip
+        echo(
+            f"note: {', '.join(names)}: no broker is named, so that they must publish to kilowatch's own; that of `kilowatch run` "
+            "takes devices on the network with --meters-port, and else none"
+        )
 
 
 def _on_own_broker(file: Path, config: PowerConfig) -> list[str]:
@@ -232,11 +236,7 @@ def _on_own_broker(file: Path, config: PowerConfig) -> list[str]:
     if config.meter_broker is not None or (host and not is_loopback(host)):
         return []
     meters = attach(str(file), config)
-    return [
-        f"meters.{one.name}"
-        for one in meters
-        if isinstance(one.config, MqttConfig) and one.config.broker is None
-    ]
+    return [f"meters.{one.name}" for one in meters if isinstance(one.config, MqttConfig) and one.config.broker is None]
 
 
 @power.group("import")
@@ -246,11 +246,28 @@ def import_group() -> None:
 
 @import_group.command()
 @click.argument("url")
-@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with an API token alone; reading is enough.")  # fmt: skip
-@click.option("--status", "statuses", multiple=True, type=click.Choice(STATUSES), default=("active",), help="Feeds of this status; again for more. [default: active]")  # fmt: skip
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File with an API token alone; reading is enough.",
+)
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(STATUSES),
+    default=("active",),
+    help="Feeds of this status; again for more. [default: active]",
+)
 @click.option("--site", metavar="SLUG", help="Of one site alone.")
-@click.option("--draws", is_flag=True, help="Take each device's draw in NetBox as its watts, for devices without a collector.")  # fmt: skip
-@click.option("--ca-file", type=click.Path(dir_okay=False, path_type=Path), help="Certificates to trust in addition to those of this machine.")  # fmt: skip
+@click.option(
+    "--draws", is_flag=True, help="Take each device's draw in NetBox as its watts, for devices without a collector."
+)
+@click.option(
+    "--ca-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Certificates to trust in addition to those of this machine.",
+)
 @click.option("--insecure", is_flag=True, help="Do not check the certificate.")
 def netbox(
     url: str,
@@ -268,7 +285,11 @@ def netbox(
     source = NetBox(url, read_token(token_file), ca_file=ca_file, verify=not insecure)
     pages = source.pages(statuses, site)
     if not pages["power-feeds"]:
-        raise ConfigError(source.base, f"it has no power feed that is {' or '.join(statuses)}", "Draw feeds in NetBox first, or choose --status and --site otherwise.")  # fmt: skip
+        raise ConfigError(
+            source.base,
+            f"it has no power feed that is {' or '.join(statuses)}",
+            "Draw feeds in NetBox first, or choose --status and --site otherwise.",
+        )
     text = write(translate(source.base, pages, draws=draws), source.base)
     echo(text, nl=False)
     try:

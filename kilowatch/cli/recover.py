@@ -27,10 +27,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("place", metavar="NODE|GPU")
 @address_argument
-@click.option("--rule", metavar="RULE", help="Plan for this rule's remedy, whether it fires there or not.")  # fmt: skip
-@click.option("--write", is_flag=True, help="Carry the steps out with the hooks of [recover.hooks].")  # fmt: skip
-@click.option("--from", "first", type=click.Choice([each.value for each in StepKind]), metavar="STEP", help="Begin with this step, after one that failed or that a person has ended.")  # fmt: skip
-@click.option("--yes", is_flag=True, help="Also take along GPUs that have no fault, without a question.")  # fmt: skip
+@click.option("--rule", metavar="RULE", help="Plan for this rule's remedy, whether it fires there or not.")
+@click.option("--write", is_flag=True, help="Carry the steps out with the hooks of [recover.hooks].")
+@click.option(
+    "--from",
+    "first",
+    type=click.Choice([each.value for each in StepKind]),
+    metavar="STEP",
+    help="Begin with this step, after one that failed or that a person has ended.",
+)
+@click.option("--yes", is_flag=True, help="Also take along GPUs that have no fault, without a question.")
 @who_option
 @json_option
 @aggregator_options
@@ -98,8 +104,8 @@ def _send_waiting(api: ApiClient) -> None:
 def _parsed(place: str) -> tuple[str, int | None]:
     """Return the node or UUID, and the index of a GPU. Raises `UsageError`."""
     name, slash, index = place.partition("/")
-    if not is_name(name) or (slash and not (index.isascii() and index.isdigit() and len(index) < 6)):  # fmt: skip
-        raise click.UsageError(f"{place[:80]!r} is no node and no GPU. Write dgx-01, dgx-01/3, or a UUID.")  # fmt: skip
+    if not is_name(name) or (slash and not (index.isascii() and index.isdigit() and len(index) < 6)):
+        raise click.UsageError(f"{place[:80]!r} is no node and no GPU. Write dgx-01, dgx-01/3, or a UUID.")
     return name, int(index) if slash else None
 
 
@@ -108,9 +114,7 @@ def _unknown(why: str) -> None:
     sys.exit(ExitCode.UNJUDGED)
 
 
-def _plan(
-    api: ApiClient, asked: str, node: str, index: int | None, rule: str | None, *, begun: bool
-) -> Plan | None:
+def _plan(api: ApiClient, asked: str, node: str, index: int | None, rule: str | None, *, begun: bool) -> Plan | None:
     """Return the recovery by what the aggregator knows. `begun`: whether it goes on with one: a remedy may
     have ended the alerts, and the record has the rules. Raises `ApiError`."""
     from api.alerts import AlertsReply, RulesReply  # noqa: PLC0415
@@ -123,15 +127,15 @@ def _plan(
         rows = {row.name: row for row in api.get("/api/v1/rules", RulesReply).rules}
         row = rows.get(rule)
         if row is None or row.remediation is None:
-            raise click.UsageError(f"--rule: no rule {rule[:80]!r} is in force there. {did_you_mean(rule, rows)}".rstrip())  # fmt: skip
+            raise click.UsageError(
+                f"--rule: no rule {rule[:80]!r} is in force there. {did_you_mean(rule, rows)}".rstrip()
+            )
         return plan_of_rule(place, rule, row.remediation)
     alerts = api.get("/api/v1/alerts", AlertsReply, node=place.node, state="firing").alerts
     if not alerts:
         return _recorded_plan(api, place) if begun else None
     began = min(one.since for one in alerts) / 1e9 - 60.0
-    events = api.get(
-        "/api/v1/events", EventsReply, node=place.node, kind="xid", **{"from": f"{began:.3f}"}
-    ).events
+    events = api.get("/api/v1/events", EventsReply, node=place.node, kind="xid", **{"from": f"{began:.3f}"}).events
     plan = plan_of(place, alerts, [each.event for each in events])
     return _recorded_plan(api, place) if plan is None and begun else plan
 
@@ -148,9 +152,10 @@ def _recorded_plan(api: ApiClient, place: Place) -> Plan | None:
     found = api.get("/api/v1/events", EventsReply, **asked).events
     names = next((each.event.data.get("rules") for each in found if each.event.gpu == gpu), None)
     remediations = {
-        row.name: row.remediation for row in api.get("/api/v1/rules", RulesReply).rules
+        row.name: row.remediation
+        for row in api.get("/api/v1/rules", RulesReply).rules
         if isinstance(names, list) and row.name in names and row.remediation in REMEDIATIONS
-    }  # fmt: skip
+    }
     if not remediations:
         return None
     rule, remediation = max(remediations.items(), key=lambda each: REMEDIATIONS.index(each[1]))
@@ -183,7 +188,7 @@ def _place(api: ApiClient, asked: str, node: str, index: int | None) -> Place:
     gpus = [gpu for gpu in gpus if index in {None, gpu.index}]
     gpus.sort(key=lambda gpu: not gpu.present)  # one that is lost may have the index of another
     if not gpus:
-        raise ApiError(f"{asked}: {page.node.node} has {len(page.gpus)} GPUs, and none of this index", 404)  # fmt: skip
+        raise ApiError(f"{asked}: {page.node.node} has {len(page.gpus)} GPUs, and none of this index", 404)
     if len(gpus) > 1:
         few = " or ".join(gpu.uuid for gpu in gpus)
         raise ApiError(f"{asked}: two GPUs have had this index, {few}. Name the UUID.", 404)
@@ -201,9 +206,9 @@ def _plan_alone(node: str, index: int | None, rule: str | None, files: object) -
     rules = {each.name: each for each in load(files)}
     found = rules.get(rule or "")
     if found is None:
-        raise click.UsageError(f"--rule: there is no rule {rule!r}. {did_you_mean(rule or '', rules)}".rstrip())  # fmt: skip
+        raise click.UsageError(f"--rule: there is no rule {rule!r}. {did_you_mean(rule or '', rules)}".rstrip())
     if index is None and node.startswith("GPU-"):
-        raise click.UsageError("Which node has this GPU only the aggregator knows. Write NODE/INDEX.")  # fmt: skip
+        raise click.UsageError("Which node has this GPU only the aggregator knows. Write NODE/INDEX.")
     gpu = None if index is None else Gpu(uuid="", index=index, name="")
     return plan_of_rule(Place(node, gpu), found.name, found.remediation)
 
@@ -285,7 +290,7 @@ def _run(
         record.close()
     unsent = [each.unsent for each in results if each.unsent]
     if unsent:
-        echo(f"The aggregator has no record of {len(unsent)} steps ({unsent[-1]}); {record.path} has all.", err=True)  # fmt: skip
+        echo(f"The aggregator has no record of {len(unsent)} steps ({unsent[-1]}); {record.path} has all.", err=True)
     if as_json:
         print_json([
             {"step": each.step.kind.value, "outcome": each.outcome.value, "exit_code": each.exit_code,

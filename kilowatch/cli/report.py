@@ -30,13 +30,31 @@ from power.report.report import describe, times_cheaper
 )
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {NEAREST}]")
 @click.option("--compare", metavar="FILE|HOST:PORT", help="Another cluster to compare with.")
-@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: measured days, up to today.")  # fmt: skip
-@click.option("--month", metavar="YYYY-MM", help="The bill of a month of a running cluster, by the hour's price; `now` for the present one.")  # fmt: skip
-@click.option("--by", type=click.Choice(BY), help="With --month: who used the GPUs in it, by user, account or job.")  # fmt: skip
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="With --month, also with --by: write one self-contained page to this file.")  # fmt: skip
-@click.option("--csv", "as_csv", is_flag=True, help="With --by: as CSV, energy in joules; what is not known is empty.")  # fmt: skip
+@click.option(
+    "--days",
+    type=click.IntRange(1, 400),
+    default=30,
+    show_default=True,
+    help="Of a running cluster: measured days, up to today.",
+)
+@click.option(
+    "--month",
+    metavar="YYYY-MM",
+    help="The bill of a month of a running cluster, by the hour's price; `now` for the present one.",
+)
+@click.option("--by", type=click.Choice(BY), help="With --month: who used the GPUs in it, by user, account or job.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --month, also with --by: write one self-contained page to this file.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="With --by: as CSV, energy in joules; what is not known is empty.")
 @ca_option
-@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File with the aggregator's token, where it requires one.",
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON, by name.")
 def report(
     config: Path | None,
@@ -56,11 +74,11 @@ def report(
         raise click.UsageError("Give --config or --http, and the other one to --compare.")
     if month is not None:
         if config is not None or compare is not None:
-            raise click.UsageError("--month is of a running cluster: give its ADDRESS, without --config and --compare.")  # fmt: skip
+            raise click.UsageError("--month is of a running cluster: give its ADDRESS, without --config and --compare.")
         if by is not None:
             if as_csv and as_json:
                 raise click.UsageError("Give --csv or --json.")
-            _show_use(http or home(), month, by, read_token(token_file), html=html, as_csv=as_csv, as_json=as_json)  # fmt: skip
+            _show_use(http or home(), month, by, read_token(token_file), html=html, as_csv=as_csv, as_json=as_json)
             return
         if as_csv:
             raise click.UsageError("--csv is of who used the GPUs: give --by user, account or job.")
@@ -108,9 +126,7 @@ def _running(address: str, days: int, token: str | None) -> Report:
     return ApiClient(web_address(address), token).get("/api/v1/report", Report, days=days)
 
 
-def _show_bill(
-    address: str, month: str, token: str | None, *, html: Path | None, as_json: bool
-) -> None:
+def _show_bill(address: str, month: str, token: str | None, *, html: Path | None, as_json: bool) -> None:
     asked = {} if month == "now" else {"month": month}
     bill = ApiClient(web_address(address), token).get("/api/v1/bill", MonthBill, **asked)
     if html is not None:
@@ -122,14 +138,7 @@ def _show_bill(
 
 
 def _show_use(
-    address: str,
-    month: str,
-    by: str,
-    token: str | None,
-    *,
-    html: Path | None,
-    as_csv: bool,
-    as_json: bool,
+    address: str, month: str, by: str, token: str | None, *, html: Path | None, as_csv: bool, as_json: bool
 ) -> None:
     asked = {"by": by} if month == "now" else {"by": by, "month": month}
     reply = ApiClient(web_address(address), token).get("/api/v1/use", UseReply, **asked)

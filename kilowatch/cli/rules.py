@@ -91,9 +91,7 @@ def prometheus(files: tuple[Path, ...], runbook: str | None) -> None:
 @address_argument
 @json_option
 @aggregator_options
-def list_rules(
-    as_json: bool, config: Path | None, http: str | None, token_file: Path | None
-) -> None:
+def list_rules(as_json: bool, config: Path | None, http: str | None, token_file: Path | None) -> None:
     """Show the rules of a running aggregator, with their alerts."""
     from api.alerts import RulesReply  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415
@@ -107,11 +105,9 @@ def list_rules(
 
 @click.command()
 @click.argument("file", type=_file)
-@click.option("--rules", "files", multiple=True, type=_file, help="Rule files in addition to the shipped rules.")  # fmt: skip
+@click.option("--rules", "files", multiple=True, type=_file, help="Rule files in addition to the shipped rules.")
 @click.option("--only", is_flag=True, help="Without the shipped rules.")
-@click.option(
-    "--quality", "with_quality", is_flag=True, help="By rule too, as `kilowatch alerts quality`."
-)
+@click.option("--quality", "with_quality", is_flag=True, help="By rule too, as `kilowatch alerts quality`.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with all alerts.")
 @max_size_option
 @settings_option

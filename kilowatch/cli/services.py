@@ -50,10 +50,13 @@ if TYPE_CHECKING:
 @click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
 @click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
 @click.option("--broker-port", type=int, help="Port of the embedded broker. [default: 1883]")
-@click.option("--meters-port", type=click.IntRange(1, 65535), metavar="PORT", help="Run a broker for smart plugs and meters too, on every address of this machine: docs/meters.md.")  # fmt: skip
 @click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of the data."
+    "--meters-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Run a broker for smart plugs and meters too, on every address of this machine: docs/meters.md.",
 )
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of the data.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
 def run(
     config: Path | None,
@@ -140,12 +143,7 @@ def _address(listen: str) -> tuple[str, int]:
 @click.option("--json", "as_json", is_flag=True, help="With --once: JSON (which it is anyway).")
 @log_format_option
 def collect(
-    config: Path | None,
-    broker: tuple[str, int] | None,
-    source: str | None,
-    node: str | None,
-    once: bool,
-    as_json: bool,
+    config: Path | None, broker: tuple[str, int] | None, source: str | None, node: str | None, once: bool, as_json: bool
 ) -> None:
     """Read this node's GPUs and publish the readings."""
     if as_json and not once:
@@ -180,15 +178,10 @@ def collect(
 @settings_option
 @broker_option
 @click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
-@click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of the data."
-)
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of the data.")
 @log_format_option
 def aggregate(
-    config: Path | None,
-    broker: tuple[str, int] | None,
-    http: tuple[str, int] | None,
-    data: Path | None,
+    config: Path | None, broker: tuple[str, int] | None, http: tuple[str, int] | None, data: Path | None
 ) -> None:
     """Receive and store the frames of all nodes, evaluate rules, notify, and serve HTTP."""
     gc.disable()  # until `aggregator.load.heap` turns it on: what modules make stays, and they load an eighth quicker
@@ -214,8 +207,6 @@ def aggregate(
         aggregator.when_serving = functools.partial(_log_aggregator, loaded)
         manager = ServiceManager.of(os.environ)
         on_hangup(functools.partial(manager.reload, aggregator.reload))
-        await manager.accompany(
-            aggregator.run(stop), stop, aggregator.serving, aggregator.marks, aggregator.status
-        )
+        await manager.accompany(aggregator.run(stop), stop, aggregator.serving, aggregator.marks, aggregator.status)
 
     asyncio.run(main())

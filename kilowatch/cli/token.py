@@ -10,16 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from aggregator.access.tokens import (
-    MOST_TOKENS,
-    TOKENS,
-    AccessScope,
-    AccessToken,
-    check_user,
-    make,
-    read,
-    write,
-)
+from aggregator.access.tokens import MOST_TOKENS, TOKENS, AccessScope, AccessToken, check_user, make, read, write
 from kilowatch import settings
 from kilowatch.cli.arguments import DurationParam, json_option, settings_option
 from kilowatch.output import echo, print_json
@@ -64,23 +55,20 @@ def token() -> None:
     type=click.Choice([str(scope) for scope in AccessScope]),
     help="What it permits; again for more. admin permits everything. [default: read]",
 )
-@click.option("--user", help="A token of this user: it shows the user's own jobs alone, and has no scope.")  # fmt: skip
-@click.option("--for", "seconds", type=DurationParam(), help="Expire after this time: 90d. [default: never]")  # fmt: skip
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the token to this file, mode 0600, instead of showing it.")  # fmt: skip
+@click.option("--user", help="A token of this user: it shows the user's own jobs alone, and has no scope.")
+@click.option("--for", "seconds", type=DurationParam(), help="Expire after this time: 90d. [default: never]")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the token to this file, mode 0600, instead of showing it.",
+)
 @_file_options
 def add(
-    name: str,
-    scopes: tuple[str, ...],
-    user: str | None,
-    seconds: float | None,
-    out: Path | None,
-    path: Path,
+    name: str, scopes: tuple[str, ...], user: str | None, seconds: float | None, out: Path | None, path: Path
 ) -> None:
     """Make a token for NAME, a person or a program, and show it once. NAME signs what is done with it."""
     if user is not None:
-        check_user(
-            user
-        )  # an empty one, of a variable that is not set, must not become a reader of all
+        check_user(user)  # an empty one, of a variable that is not set, must not become a reader of all
     if user is not None and scopes:
         raise ConfigError(
             "--scope",
@@ -89,7 +77,7 @@ def add(
         )
     known = read(path)
     if any(each.name == name for each in known):
-        raise ConfigError(name, "there is a token of that name", f"Revoke it first: kilowatch token revoke {name}")  # fmt: skip
+        raise ConfigError(name, "there is a token of that name", f"Revoke it first: kilowatch token revoke {name}")
     if len(known) >= MOST_TOKENS:
         raise ConfigError(str(path), f"it has {len(known)} tokens already", "Revoke some.")
     now = time.time_ns()
@@ -131,9 +119,7 @@ def revoke(name: str, path: Path) -> None:
     known = read(path)
     kept = [each for each in known if each.name != name]
     if len(kept) == len(known):
-        hint = (
-            did_you_mean(name, [each.name for each in known]) or "kilowatch token list shows all."
-        )
+        hint = did_you_mean(name, [each.name for each in known]) or "kilowatch token list shows all."
         raise ConfigError(name, f"there is no such token in {path}", hint)
     write(path, kept)
     echo(f"{name}: revoked")

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import click
 
 
-def contexts(
-    command: click.Command, name: str, parent: click.Context | None = None
-) -> Iterator[click.Context]:
+def contexts(command: click.Command, name: str, parent: click.Context | None = None) -> Iterator[click.Context]:
     """Yield the context of a command and of everything below it, hidden commands left out."""
     # With its settings: click keeps the help option that it first makes, and `-h` is one of them.
     context = click.Context(command, info_name=name, parent=parent, **command.context_settings)

@@ -48,9 +48,7 @@ def verify(config: Path | None, data: Path | None, files: tuple[Path, ...], as_j
         try:
             states[path] = verify_file(path)
         except OSError as error:
-            raise StoreError(
-                f"{path}: {error.strerror}. Run this as the aggregator's user."
-            ) from error
+            raise StoreError(f"{path}: {error.strerror}. Run this as the aggregator's user.") from error
     counts = Counter(states.values())
     bad = counts[FileState.DAMAGED] + counts[FileState.GONE]
     if as_json:
@@ -80,8 +78,5 @@ def sealed_in(folder: Path) -> list[Path]:
     found: set[Path] = set()
     for top in [folder / "sealed", *sorted(folder.glob("rollup_*"))]:
         found.update(top.glob("*/*.parquet"))
-        found.update(
-            path.with_name(path.name.removesuffix(SIDECAR))
-            for path in top.glob(f"*/*.parquet{SIDECAR}")
-        )
+        found.update(path.with_name(path.name.removesuffix(SIDECAR)) for path in top.glob(f"*/*.parquet{SIDECAR}"))
     return sorted(found)

@@ -37,9 +37,7 @@ def _aggregator(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--http", metavar="HOST:PORT", help="The same as ADDRESS.")
     @functools.wraps(command)
     def either(url: str | None, http: str | None, **rest: object) -> None:
-        where = named(url, http) or (
-            HOME if rest.get("replay") else home()
-        )  # a recording asks nobody
+        where = named(url, http) or (HOME if rest.get("replay") else home())  # a recording asks nobody
         command(url=web_address(where), **rest)
 
     return either
@@ -52,16 +50,12 @@ def _possible(command: Callable[..., None]) -> Callable[..., None]:
     def checked(**given: object) -> None:
         replay, user = given["replay"], given["user"]
         if replay is None and (given["config"] or given["serve"]):
-            raise ConfigError(
-                "--config", "it belongs to --replay", "A cluster has settings of its own."
-            )
+            raise ConfigError("--config", "it belongs to --replay", "A cluster has settings of its own.")
         if user is not None and not user:
             raise ConfigError("--user", "it is empty", "Write a name, or `me`.")
         if user is not None and (given["write"] or replay is not None):
             raise ConfigError(
-                "--user",
-                "it shows the jobs of now and changes nothing",
-                "Leave --write and --replay out.",
+                "--user", "it shows the jobs of now and changes nothing", "Leave --write and --replay out."
             )
         command(**given)
 
@@ -78,16 +72,24 @@ def _secret(token_file: Path | None) -> str | None:
 @_token
 @ca_option
 @write_option
-@click.option(
-    "--who", default="", help="A name beside that of the token. [default: the login name]"
-)
+@click.option("--who", default="", help="A name beside that of the token. [default: the login name]")
 @click.option("--theme", type=click.Choice(["dark", "light", "contrast", "mono", "sixteen"]), help="Colours. [default: dark; mono with NO_COLOR; sixteen on a console]")  # fmt: skip
 @click.option("--ascii", "ascii_only", is_flag=True, help="ASCII characters only.")
-@click.option("--every", type=click.FloatRange(0.2, 60), help="Seconds between two updates. [default: 1; 2 over ssh]")  # fmt: skip
+@click.option("--every", type=click.FloatRange(0.2, 60), help="Seconds between two updates. [default: 1; 2 over ssh]")
 @click.option("--view", type=click.Choice(VIEWS), default="overview", help="First view.")
-@click.option("--user", help="Only the jobs of this user; `me`: of the token's user, else of the login name. Read-only.")  # fmt: skip
-@click.option("--replay", type=click.Path(dir_okay=False, path_type=Path), help="Show a recording (`kilowatch record FILE`) from its beginning, instead of a cluster.")  # fmt: skip
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="With --replay: settings with circuits and rules.")  # fmt: skip
+@click.option(
+    "--user", help="Only the jobs of this user; `me`: of the token's user, else of the login name. Read-only."
+)
+@click.option(
+    "--replay",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Show a recording (`kilowatch record FILE`) from its beginning, instead of a cluster.",
+)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --replay: settings with circuits and rules.",
+)
 @click.option("--serve", type=AddressParam(), hidden=True, help="Only serve the recording, there.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
 def top(
@@ -117,18 +119,23 @@ def top(
     if user is not None:
         from tui.top import run_own_jobs  # noqa: PLC0415 - Textual takes a while to load
 
-        run_own_jobs(
-            url, _secret(token_file), user, theme=theme, ascii_only=ascii_only, every=every
-        )
+        run_own_jobs(url, _secret(token_file), user, theme=theme, ascii_only=ascii_only, every=every)
         return
     from tui.top import run_top  # noqa: PLC0415 - as above
 
     def show(where: str, own: OwnAggregator | None = None) -> None:
         run_top(
-            where, _secret(token_file), write=write and replay is None, who=who, theme=theme,
-            ascii_only=ascii_only, every=every, view=view, recorded=replay is not None,
+            where,
+            _secret(token_file),
+            write=write and replay is None,
+            who=who,
+            theme=theme,
+            ascii_only=ascii_only,
+            every=every,
+            view=view,
+            recorded=replay is not None,
             own=own,
-        )  # fmt: skip
+        )
 
     if replay is None:
         show(url)

@@ -19,9 +19,7 @@ from kilowatch.output import echo, print_json
 @click.command()
 @click.argument("what", required=False, metavar="[NODE|GPU]")
 @address_argument
-@click.option(
-    "--broker", type=AddressParam(), help="Ask this MQTT broker, where no aggregator runs."
-)
+@click.option("--broker", type=AddressParam(), help="Ask this MQTT broker, where no aggregator runs.")
 @click.option("--source", help="Source of the GPUs of this machine, as for `kilowatch collect`.")
 @json_option
 @aggregator_options
@@ -47,7 +45,7 @@ def who(
     loaded = settings.load(config, flags=flags)
     elsewhere = what is not None and not is_gpu(what)
     if http is not None and not elsewhere:
-        raise click.UsageError("Of which node? An aggregator knows nodes: kilowatch who NODE ADDRESS.")  # fmt: skip
+        raise click.UsageError("Of which node? An aggregator knows nodes: kilowatch who NODE ADDRESS.")
     if what is not None and http is not None:
         inventory, found = node_jobs(open_api(config, http, token_file), what)
     elif not elsewhere or what in {None, loaded.collector.node}:

@@ -77,11 +77,7 @@ class ApiClient:
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked above
             self.url + path,
             body,
-            {
-                **self._authorization(),
-                "Content-Type": "application/json",
-                "Accept": "application/json",
-            },
+            {**self._authorization(), "Content-Type": "application/json", "Accept": "application/json"},
             method=method,
         )
         try:
@@ -93,9 +89,7 @@ class ApiClient:
         except (OSError, http.client.HTTPException) as error:
             # The text may come from any program that listens there.
             found = getattr(error, "reason", error)
-            reason = clean(
-                str(connection_fault(found).what if isinstance(found, OSError) else found)
-            )[:200]
+            reason = clean(str(connection_fault(found).what if isinstance(found, OSError) else found))[:200]
             raise ApiError(
                 f"{self.url}: no aggregator answers ({reason}).{_certificate(error)} Start one with `kilowatch"
                 " aggregate`, or name its address with --http HOST:PORT."
@@ -104,8 +98,7 @@ class ApiClient:
             reply = decode(found, kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ApiError(
-                f"{self.url}{path}: the answer is not understood ({error}). Is it an aggregator of"
-                " this release?"
+                f"{self.url}{path}: the answer is not understood ({error}). Is it an aggregator of this release?"
             ) from error
         self.answered = True
         return reply

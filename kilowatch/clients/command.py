@@ -15,9 +15,7 @@ from telemetry.wire.mqtt import BrokerConfig, client_id, connect
 from telemetry.wire.topics import Topic, parse, topic
 
 
-async def send_command(
-    broker: BrokerConfig, cluster: str, node: str, kind: CommandKind, seconds: float
-) -> str:
+async def send_command(broker: BrokerConfig, cluster: str, node: str, kind: CommandKind, seconds: float) -> str:
     """Send a command, wait for the node's next inventory, and return the state of its driver.
 
     Raises `BusError` when the node refuses, or does not answer within `seconds`.
@@ -25,9 +23,7 @@ async def send_command(
     async with connect(broker, client_id("kilowatch-command")) as client:
         for each in (Topic.INVENTORY, Topic.EVENT):
             await client.subscribe(topic(cluster, node, each), qos=1)
-        await client.publish(
-            topic(cluster, node, Topic.COMMAND), messages.encode(Command(kind=kind)), qos=1
-        )
+        await client.publish(topic(cluster, node, Topic.COMMAND), messages.encode(Command(kind=kind)), qos=1)
         try:
             async with asyncio.timeout(seconds):
                 async for message in client.messages:

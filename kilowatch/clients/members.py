@@ -52,14 +52,9 @@ async def read_members(config: MembersConfig, cluster: str) -> MembersReply:
     names = sorted({*beats, *(each.owner for each in owners.values())})
     rows = [
         MemberRow(
-            name,
-            name in beats,
-            sorted(group for group, each in owners.items() if each.owner == name),
-            beats.get(name),
+            name, name in beats, sorted(group for group, each in owners.items() if each.owner == name), beats.get(name)
         )
         for name in names
     ]
     unheld = [group for group in GROUPS if group not in owners or owners[group].owner not in beats]
-    return MembersReply(
-        cluster, server, rows, unheld, [row.name for row in rows if not row.alive and row.groups]
-    )
+    return MembersReply(cluster, server, rows, unheld, [row.name for row in rows if not row.alive and row.groups])

@@ -32,13 +32,7 @@ class NetBox:
     """Client of one NetBox."""
 
     def __init__(
-        self,
-        url: str,
-        token: str | None,
-        *,
-        ca_file: Path | None = None,
-        verify: bool = True,
-        timeout: float = 60.0,
+        self, url: str, token: str | None, *, ca_file: Path | None = None, verify: bool = True, timeout: float = 60.0
     ) -> None:
         """`url` as shown by a browser. Raises `ConfigError`."""
         parts = urlsplit(url)
@@ -93,9 +87,7 @@ class NetBox:
             with error:
                 raise NetBoxError(f"{where}: {_refusal(error)}") from error
         except urllib.error.URLError as error:
-            cure = (
-                " Set --ca-file, or --insecure." if isinstance(error.reason, ssl.SSLError) else ""
-            )
+            cure = " Set --ca-file, or --insecure." if isinstance(error.reason, ssl.SSLError) else ""
             raise NetBoxError(f"{where}: it can't be reached: {error.reason}.{cure}") from error
         except (OSError, ValueError) as error:  # a broken reply, a timeout
             raise NetBoxError(f"{where}: it does not answer: {error}") from error
@@ -115,13 +107,9 @@ class NetBox:
 def _refusal(error: urllib.error.HTTPError) -> str:
     match error.code:
         case 401 | 403:
-            return (
-                f"it refuses us ({error.code}). Give --token-file with a token that may view dcim."
-            )
+            return f"it refuses us ({error.code}). Give --token-file with a token that may view dcim."
         case 404:
-            return (
-                "there is no such thing. Give the address as the browser shows it, with its path."
-            )
+            return "there is no such thing. Give the address as the browser shows it, with its path."
         case 301 | 302 | 307 | 308:
             return f"it leads elsewhere, to {error.headers.get('Location')}. Give that address."
         case _:

@@ -14,10 +14,7 @@ from telemetry.wire.jobs import NodeJobs
 from telemetry.wire.mqtt import BrokerConfig, client_id, connect
 from telemetry.wire.topics import Topic, check_name, parse, topic
 
-NO_JOBS = (
-    "has published no jobs: its collector is of an older release, or the broker's access list is "
-    "(docs/jobs.md)"
-)
+NO_JOBS = "has published no jobs: its collector is of an older release, or the broker's access list is (docs/jobs.md)"
 SECONDS = 5.0
 """Time within which a broker sends what it retains."""
 
@@ -29,13 +26,11 @@ def node_jobs(api: ApiClient, node: str) -> tuple[Inventory, NodeJobs]:
         raise ApiError(f"{node} {NO_JOBS}")
     inventory = Inventory(
         node=node, driver_state=reply.driver_state, driver_message=reply.driver_message, gpus=tuple(reply.gpus)
-    )  # fmt: skip
+    )
     return inventory, reply.found
 
 
-async def published_jobs(
-    broker: BrokerConfig, cluster: str, node: str
-) -> tuple[Inventory, NodeJobs]:
+async def published_jobs(broker: BrokerConfig, cluster: str, node: str) -> tuple[Inventory, NodeJobs]:
     """Return the devices of a node, and who uses them. Raises `BusError` when the broker retains no such
     messages, `ConfigError` for what is no name of a node."""
     check_name("NODE", node)

@@ -117,10 +117,7 @@ class TapReader:
             if name == "gpu_power_watts" and reason_of(value) is None
         ]
         watts = exact_watts(sum(power) if power else None)
-        return (
-            f"{address.node}  {address.kind}  {at}  #{frame.seq}  {watts}  "
-            f"{', '.join(parts)}  {len(payload)} bytes"
-        )
+        return f"{address.node}  {address.kind}  {at}  #{frame.seq}  {watts}  {', '.join(parts)}  {len(payload)} bytes"
 
     def _tree(self, node: str, frame: frames.Frame, schema: Schema) -> dict[str, Any]:
         """Return a frame as plain values: readings by name, gaps by reason."""
@@ -136,9 +133,7 @@ class TapReader:
                         "row": number,
                         "device": _device(inventory, block.table, number) if block.known else None,
                         "readings": {
-                            name: _tidy(name, value)
-                            for name, value in named.items()
-                            if reason_of(value) is None
+                            name: _tidy(name, value) for name, value in named.items() if reason_of(value) is None
                         },
                         "gaps": {
                             name: reason.word

@@ -45,9 +45,7 @@ async def broker_access(config: BrokerConfig, cluster: str) -> list[DoctorFindin
     near = config.host.startswith(_LOOPBACK)
     found = []
     if not config.tls and not near:
-        found.append(_warning(
-            f"{where} is used without TLS: whoever is on the way reads and alters everything", _PKI,
-        ))  # fmt: skip
+        found.append(_warning(f"{where} is used without TLS: whoever is on the way reads and alters everything", _PKI))
     who = "every user of this machine" if near else f"everybody who reaches {where}"
     try:
         if await _stranger_writes(config, cluster):
@@ -189,25 +187,28 @@ def http_access(config: AggregatorConfig) -> list[DoctorFinding]:
         counters = http.counters()
         tokens = 0 if http.tokens_file is None else len(read_tokens(http.tokens_file))
     except ConfigError as error:
-        return [
-            DoctorFinding(subject="access", level="fault", text=f"{error.where}: {error.problem}",
-                          cure=error.hint)
-        ]  # fmt: skip
+        return [DoctorFinding(subject="access", level="fault", text=f"{error.where}: {error.problem}", cure=error.hint)]
     if not http.loopback and http.tls_cert is None:
-        found.append(_warning(
-            f"HTTP on {http.listen} is not encrypted: whoever is on the way reads its tokens",
-            "set aggregator.tls_cert, or listen on 127.0.0.1 behind a proxy that encrypts",
-        ))  # fmt: skip
+        found.append(
+            _warning(
+                f"HTTP on {http.listen} is not encrypted: whoever is on the way reads its tokens",
+                "set aggregator.tls_cert, or listen on 127.0.0.1 behind a proxy that encrypts",
+            )
+        )
     if counters.missing:
-        found.append(_warning(
-            f"names of aggregator.dcgm_counters that are not served: {len(counters.missing)}; {counters.missing[0]}",
-            "docs/dcgm.md names what is there in their place; kilowatch config check lists them",
-        ))  # fmt: skip
+        found.append(
+            _warning(
+                f"names of aggregator.dcgm_counters that are not served: {len(counters.missing)}; {counters.missing[0]}",
+                "docs/dcgm.md names what is there in their place; kilowatch config check lists them",
+            )
+        )
     if http.anonymous_read:
-        found.append(_warning(
-            f"everybody who reaches HTTP on {http.listen} reads all but users and jobs",
-            "aggregator.anonymous_read = false, and kilowatch token add NAME",
-        ))  # fmt: skip
+        found.append(
+            _warning(
+                f"everybody who reaches HTTP on {http.listen} reads all but users and jobs",
+                "aggregator.anonymous_read = false, and kilowatch token add NAME",
+            )
+        )
     text = f"HTTP on {http.listen}: changes need a token ({tokens} in {http.tokens_file})"
     return found or [DoctorFinding(subject="access", level="ok", text=text)]
 

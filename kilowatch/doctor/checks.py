@@ -48,11 +48,7 @@ async def run_checks(settings: Settings, role: MachineRole, why: str) -> list[Do
     if role is not MachineRole.VIEWER:
         found += [
             *await brokers(settings.broker),
-            *[
-                finding
-                for one in settings.broker.each()
-                for finding in await broker_access(one, settings.cluster)
-            ],
+            *[finding for one in settings.broker.each() for finding in await broker_access(one, settings.cluster)],
             *await bus_rights(settings, role),
         ]
     if role.aggregates:
@@ -68,12 +64,8 @@ async def run_checks(settings: Settings, role: MachineRole, why: str) -> list[Do
 
 def verdict(role: MachineRole, found: Sequence[DoctorFinding]) -> DoctorFinding:
     """Return what all findings together say of a machine."""
-    faults, warnings = (
-        sum(each.level == level for each in found) for level in ("fault", "warning")
-    )
-    parts = [
-        counted(count, word) for count, word in ((faults, "fault"), (warnings, "warning")) if count
-    ]
+    faults, warnings = (sum(each.level == level for each in found) for level in ("fault", "warning"))
+    parts = [counted(count, word) for count, word in ((faults, "fault"), (warnings, "warning")) if count]
     what = {"both": "collector and aggregator"}.get(role, role.value)
     text = f"{what}: {'does not work' if faults else 'works'}"
     return DoctorFinding(
@@ -114,11 +106,7 @@ async def driver(settings: Settings) -> DoctorFinding:
             text=f"{len(lost)} of {len(gpus)} GPUs are lost: {', '.join(g['pci'] for g in lost)}",
             cure=f"{reset}, or reboot",
         )
-    return DoctorFinding(
-        subject="driver",
-        level="ok",
-        text=f"{inventory['driver_version']}, {len(gpus)} GPUs answer",
-    )
+    return DoctorFinding(subject="driver", level="ok", text=f"{inventory['driver_version']}, {len(gpus)} GPUs answer")
 
 
 async def gpu_processes(settings: Settings) -> DoctorFinding:
@@ -131,7 +119,7 @@ async def gpu_processes(settings: Settings) -> DoctorFinding:
     if inventory.driver_state != "up":
         text = "who uses the GPUs is not known while the driver is not up"
         return DoctorFinding(subject=subject, level="warning", text=text)
-    problems = [each for each in found.sources if each.state in {"no permission", "failing"} or each.unattributed]  # fmt: skip
+    problems = [each for each in found.sources if each.state in {"no permission", "failing"} or each.unattributed]
     if problems:
         text = "; ".join(f"{each.name}: {_trouble(each)}" for each in problems)
         cure = " ".join(each.message for each in problems)
@@ -156,9 +144,7 @@ def kernel_log(settings: Settings, path: Path = Path("/dev/kmsg")) -> DoctorFind
         path = Path(str(named))
     if not path.exists():
         return DoctorFinding(
-            subject="kernel log",
-            level="warning",
-            text=f"{path} is not there: XIDs come from the driver's events only",
+            subject="kernel log", level="warning", text=f"{path} is not there: XIDs come from the driver's events only"
         )
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
@@ -211,9 +197,7 @@ async def store_server(config: AggregatorConfig) -> list[DoctorFinding]:
     """Check the server behind the store as the store uses it, where there is one."""
     found = await asyncio.to_thread(inspect_server, config.store, time.time())
     return [
-        DoctorFinding(
-            subject=config.store.kind.value, level=each.level, text=each.text, cure=each.cure
-        )
+        DoctorFinding(subject=config.store.kind.value, level=each.level, text=each.text, cure=each.cure)
         for each in found
     ]
 
@@ -232,9 +216,7 @@ def clock() -> DoctorFinding:
             text="the clock is not synchronised: lag and skew can't be distinguished",
             cure="timedatectl set-ntp true  (or run chrony)",
         )
-    return DoctorFinding(
-        subject="clock", level="ok", text=f"synchronised, within {state.estimated_error:.3f} s"
-    )
+    return DoctorFinding(subject="clock", level="ok", text=f"synchronised, within {state.estimated_error:.3f} s")
 
 
 def disks(folders: Sequence[Path]) -> list[DoctorFinding]:
@@ -256,9 +238,7 @@ def _disk(folder: Path) -> DoctorFinding:
     free = shutil.disk_usage(there).free
     text = f"{folder}: {gibibytes(free)} free"
     if free < SMALL_DISK:
-        return DoctorFinding(
-            subject="disk", level="warning", text=text, cure="lower aggregator.store.max_bytes"
-        )
+        return DoctorFinding(subject="disk", level="warning", text=text, cure="lower aggregator.store.max_bytes")
     return DoctorFinding(subject="disk", level="ok", text=text)
 
 

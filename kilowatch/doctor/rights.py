@@ -40,9 +40,7 @@ async def bus_rights(settings: Settings, role: MachineRole) -> list[DoctorFindin
     return found
 
 
-async def _tried(
-    config: BrokerConfig, where: str, expected: str, service: str
-) -> list[DoctorFinding]:
+async def _tried(config: BrokerConfig, where: str, expected: str, service: str) -> list[DoctorFinding]:
     try:
         for _ in range(_TRIES):
             if await _comes_back(config, where):
@@ -52,13 +50,13 @@ async def _tried(
         return []  # the check of the broker says so
     name = await asyncio.to_thread(bus_name, config)
     known = f"as {name!r}" if name else "without a name"
-    text = f"the broker lets us in {known}, and passes nothing on: its access list gives no rights to a {service} of that name"  # fmt: skip
+    text = f"the broker lets us in {known}, and passes nothing on: its access list gives no rights to a {service} of that name"
     if name == expected:
         cure = "copy broker/ of the authority to the broker, and systemctl reload mosquitto"
     elif service == "aggregator":
-        cure = f"the name must be {expected!r} (CN of the certificate), or one that kilowatch pki aggregator NAME has added"  # fmt: skip
+        cure = f"the name must be {expected!r} (CN of the certificate), or one that kilowatch pki aggregator NAME has added"
     else:
-        cure = f"the name must be that of the node, {expected!r} (collector.node): kilowatch pki node {expected}"  # fmt: skip
+        cure = f"the name must be that of the node, {expected!r} (collector.node): kilowatch pki node {expected}"
     return [DoctorFinding(subject="rights", level="fault", text=text, cure=cure)]
 
 
@@ -87,8 +85,10 @@ def bus_name(config: BrokerConfig) -> str:
     try:
         done = subprocess.run(
             ["openssl", "x509", "-in", str(config.cert_file), "-noout", "-subject"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     except OSError:
         return ""
     found = _NAME.search(done.stdout)

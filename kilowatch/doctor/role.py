@@ -15,9 +15,11 @@ from kilowatch.settings import Settings
 from telemetry.text.settings import read_toml
 
 UNIT_FOLDERS = (
-    Path("/etc/systemd/system"), Path("/usr/local/lib/systemd/system"), Path("/usr/lib/systemd/system"),
+    Path("/etc/systemd/system"),
+    Path("/usr/local/lib/systemd/system"),
+    Path("/usr/lib/systemd/system"),
     Path("/lib/systemd/system"),
-)  # fmt: skip
+)
 STATE = Path("/var/lib")
 _DATA = re.compile(r"--data[ =](\S+)")
 _STATE = re.compile(r"^StateDirectory=(\S+)", re.MULTILINE)
@@ -43,9 +45,7 @@ class MachineRole(StrEnum):
         return self in {MachineRole.AGGREGATOR, MachineRole.BOTH}
 
 
-def role_of(
-    named: Path | None, loaded: Settings, folders: Sequence[Path] = UNIT_FOLDERS
-) -> tuple[MachineRole, str]:
+def role_of(named: Path | None, loaded: Settings, folders: Sequence[Path] = UNIT_FOLDERS) -> tuple[MachineRole, str]:
     """Return the role of this machine and what it follows from: its units, else the certificate in its
     settings, else their sections, else whether it has a driver."""
     collects = unit("collector", folders) is not None
@@ -96,9 +96,7 @@ def as_the_units_run(loaded: Settings, folders: Sequence[Path] = UNIT_FOLDERS) -
             )
     place = None if collector is None else _state(collector)
     if place is not None and loaded.collector.state_dir == _usual_state():
-        loaded = msgspec.structs.replace(
-            loaded, collector=msgspec.structs.replace(loaded.collector, state_dir=place)
-        )
+        loaded = msgspec.structs.replace(loaded, collector=msgspec.structs.replace(loaded.collector, state_dir=place))
     return loaded
 
 

@@ -52,11 +52,7 @@ class ClusterFolder:
 
     @classmethod
     def opened(
-        cls,
-        folder: Path,
-        settings: PkiSettings | None,
-        days: tuple[int, int],
-        replace: Callable[[Path], bool],
+        cls, folder: Path, settings: PkiSettings | None, days: tuple[int, int], replace: Callable[[Path], bool]
     ) -> ClusterFolder:
         """Open a folder, or begin one with these settings. `days`: for which the authority and the
         certificates are valid. Raises `ConfigError`."""
@@ -65,16 +61,16 @@ class ClusterFolder:
             authority = Authority(place)
             if settings is not None and settings != authority.settings:
                 raise ConfigError(
-                    str(folder), f"it is for the cluster {authority.settings.cluster} with the broker "
+                    str(folder),
+                    f"it is for the cluster {authority.settings.cluster} with the broker "
                     f"{', '.join(authority.settings.names)}:{authority.settings.port}",
                     "Name another --folder, or leave out --cluster, --broker and --port.",
-                )  # fmt: skip
+                )
             return cls(folder, authority, replace, days[1])
         if settings is None:
             raise ConfigError(
-                str(folder), "there is no cluster yet",
-                "Begin one: kilowatch init --cluster NAME --broker HOST NODE...",
-            )  # fmt: skip
+                str(folder), "there is no cluster yet", "Begin one: kilowatch init --cluster NAME --broker HOST NODE..."
+            )
         make_folder(folder)
         return cls(folder, Authority.create(place, settings, days[0]), replace, days[1])
 
@@ -160,9 +156,10 @@ class ClusterFolder:
         source = self.authority.folder / f"{role}s" / name
         if not source.is_dir():
             raise ConfigError(
-                str(source), f"the key of {name} is no longer here",
+                str(source),
+                f"the key of {name} is no longer here",
                 f"Make a new one: kilowatch pki renew {name} --folder {self.authority.folder}",
-            )  # fmt: skip
+            )
         for path in sorted(source.iterdir()):
             yield path.name, path.read_bytes()
 
@@ -186,9 +183,7 @@ class ClusterFolder:
         settings = self.authority.settings
         steps = "\n".join(_one_machine() if one_machine else _cluster(settings))
         rows = "\n".join(f"| `{unit}` | `{command}` |" for unit, command in WITHOUT_SYSTEMD)
-        return _INSTALL.format(
-            cluster=settings.cluster, steps=steps, folder=self.folder, rows=rows, data=DATA
-        )
+        return _INSTALL.format(cluster=settings.cluster, steps=steps, folder=self.folder, rows=rows, data=DATA)
 
 
 WITHOUT_SYSTEMD = (

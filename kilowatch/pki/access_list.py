@@ -44,15 +44,17 @@ def aggregator_lines(cluster: str, name: str) -> str:
     topics), sends commands, publishes states, and clears what a forgotten node retained."""
     own = f"{ROOT}/{cluster}"
     kinds = (Topic.COMMAND, Topic.STATUS, Topic.INVENTORY, Topic.JOBS)
-    return "\n".join([
-        f"user {name}",
-        f"topic read {own}/#",
-        f"topic read {ROOT.partition('/')[0]}/+/{cluster}/+/+/{Topic.STATUS}",
-        *(f"topic write {own}/+/+/{kind}" for kind in kinds),
-        *(f"topic write {own}/{state}/+/state" for state in STATES),
-        *home_assistant_lines(cluster),
-        _METERS,
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"user {name}",
+            f"topic read {own}/#",
+            f"topic read {ROOT.partition('/')[0]}/+/{cluster}/+/+/{Topic.STATUS}",
+            *(f"topic write {own}/+/+/{kind}" for kind in kinds),
+            *(f"topic write {own}/{state}/+/state" for state in STATES),
+            *home_assistant_lines(cluster),
+            _METERS,
+        ]
+    )
 
 
 def home_assistant_lines(cluster: str) -> list[str]:
@@ -69,11 +71,11 @@ def home_assistant_lines(cluster: str) -> list[str]:
 
 def access_list(cluster: str, aggregators: Iterable[str], nodes: Iterable[str]) -> str:
     """Return the whole access list; what is not in it is refused."""
-    head = (
-        "# Written by `kilowatch pki`; it is replaced at the next change, so write nothing here.\n"
+    head = "# Written by `kilowatch pki`; it is replaced at the next change, so write nothing here.\n"
+    return "\n".join(
+        [
+            head,
+            *(aggregator_lines(cluster, name) for name in sorted(aggregators)),
+            *(node_lines(cluster, name) for name in sorted(nodes)),
+        ]
     )
-    return "\n".join([
-        head,
-        *(aggregator_lines(cluster, name) for name in sorted(aggregators)),
-        *(node_lines(cluster, name) for name in sorted(nodes)),
-    ])  # fmt: skip

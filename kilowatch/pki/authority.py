@@ -130,9 +130,10 @@ class Authority:
             self.settings = of_json(PkiSettings).decode(text)
         except FileNotFoundError as error:
             raise ConfigError(
-                str(folder), "there is no certificate authority",
+                str(folder),
+                "there is no certificate authority",
                 "Make one: kilowatch pki init --cluster NAME --broker HOST; or name its --folder.",
-            ) from error  # fmt: skip
+            ) from error
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(
                 f"{folder}/pki.json", f"it can't be read: {error}", "Restore it from a backup."
@@ -156,11 +157,23 @@ class Authority:
             _write(new / "ca" / "openssl.cnf", _CONFIGURATION.encode())
             _write(new / "ca" / "index.txt", b"")
             _openssl(
-                new, "req", "-x509", *_NEW_KEY, "-keyout", "ca/ca.key", "-out", "ca/ca.crt",
-                "-days", str(days), "-subj", f"/OU=authority/CN=kilowatch {settings.cluster}",
-                "-addext", "basicConstraints = critical, CA:TRUE, pathlen:0",
-                "-addext", "keyUsage = critical, keyCertSign, cRLSign",
-            )  # fmt: skip
+                new,
+                "req",
+                "-x509",
+                *_NEW_KEY,
+                "-keyout",
+                "ca/ca.key",
+                "-out",
+                "ca/ca.crt",
+                "-days",
+                str(days),
+                "-subj",
+                f"/OU=authority/CN=kilowatch {settings.cluster}",
+                "-addext",
+                "basicConstraints = critical, CA:TRUE, pathlen:0",
+                "-addext",
+                "keyUsage = critical, keyCertSign, cRLSign",
+            )
             authority = cls(new)
             authority.issue(Role.BROKER, BROKER, days)
             authority.publish()
@@ -208,14 +221,16 @@ class Authority:
             )
         if other is not None and other.role is not role:
             raise ConfigError(
-                f"kilowatch pki {role}", f"{name!r} is the {other.role}'s name",
+                f"kilowatch pki {role}",
+                f"{name!r} is the {other.role}'s name",
                 "Choose another: the broker grants rights by name.",
-            )  # fmt: skip
+            )
         if role is Role.NODE and name == AGGREGATOR:
             raise ConfigError(
-                "kilowatch pki node", f"{name!r} is the aggregator's name",
+                "kilowatch pki node",
+                f"{name!r} is the aggregator's name",
                 "Choose another: the broker grants rights by name.",
-            )  # fmt: skip
+            )
 
     def issue(self, role: Role, name: str, days: int) -> Path:
         """Make a key and a certificate, and return the folder that holds them with all else that its
@@ -223,9 +238,10 @@ class Authority:
         end = self.until
         if time.time() + days * DAY > end + DAY:
             raise ConfigError(
-                "--days", f"the authority itself expires on {date(end)}",
+                "--days",
+                f"the authority itself expires on {date(end)}",
                 "Choose fewer days, or make a new authority in another --folder.",
-            )  # fmt: skip
+            )
         place = self.folder / (role if role is Role.BROKER else f"{role}s/{name}")
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=place.parent))
@@ -237,14 +253,32 @@ class Authority:
                 usage, more = "serverAuth, clientAuth", f"subjectAltName = {names}\n"
             _write(new / "extensions", (_EXTENSIONS.format(usage=usage) + more).encode())
             _openssl(
-                self.folder, "req", *_NEW_KEY, "-keyout", str(new / f"{role}.key"),
-                "-out", str(new / "request"), "-subj", f"/OU={role}/CN={name}",
-            )  # fmt: skip
+                self.folder,
+                "req",
+                *_NEW_KEY,
+                "-keyout",
+                str(new / f"{role}.key"),
+                "-out",
+                str(new / "request"),
+                "-subj",
+                f"/OU={role}/CN={name}",
+            )
             _openssl(
-                self.folder, "ca", "-batch", "-config", "ca/openssl.cnf", "-notext",
-                "-in", str(new / "request"), "-out", str(new / f"{role}.crt"),
-                "-days", str(days), "-extfile", str(new / "extensions"),
-            )  # fmt: skip
+                self.folder,
+                "ca",
+                "-batch",
+                "-config",
+                "ca/openssl.cnf",
+                "-notext",
+                "-in",
+                str(new / "request"),
+                "-out",
+                str(new / f"{role}.crt"),
+                "-days",
+                str(days),
+                "-extfile",
+                str(new / "extensions"),
+            )
             (new / "extensions").unlink()
             (new / "request").unlink()
             _write(new / "ca.crt", (self.folder / "ca" / "ca.crt").read_bytes())
@@ -265,23 +299,21 @@ class Authority:
         found = [each for each in self.certificates() if each.name == name and not each.revoked]
         if not found:
             raise ConfigError(
-                "kilowatch pki revoke", f"{name!r} has no certificate",
+                "kilowatch pki revoke",
+                f"{name!r} has no certificate",
                 "`kilowatch pki show` lists those that are issued.",
-            )  # fmt: skip
+            )
         for each in found:
             _openssl(
-                self.folder, "ca", "-batch", "-config", "ca/openssl.cnf",
-                "-revoke", f"ca/issued/{each.serial}.pem",
-            )  # fmt: skip
+                self.folder, "ca", "-batch", "-config", "ca/openssl.cnf", "-revoke", f"ca/issued/{each.serial}.pem"
+            )
         for role in (Role.NODE, Role.AGGREGATOR):
             shutil.rmtree(self.folder / f"{role}s" / name, ignore_errors=True)
 
     def broker_is_client(self) -> bool:
         """Return whether the broker's certificate may also open connections; older releases made it
         for one end alone."""
-        found = _openssl(
-            self.folder, "x509", "-in", "broker/broker.crt", "-noout", "-ext", "extendedKeyUsage"
-        )
+        found = _openssl(self.folder, "x509", "-in", "broker/broker.crt", "-noout", "-ext", "extendedKeyUsage")
         return "TLS Web Client Authentication" in found
 
     def publish(self) -> Path:
@@ -295,9 +327,16 @@ class Authority:
         # A list that has expired would lock the whole fleet out: it lasts as long as the authority.
         seconds = max(DAY, int(self.until - time.time()))
         _openssl(
-            self.folder, "ca", "-config", "ca/openssl.cnf", "-gencrl", "-crlsec", str(seconds),
-            "-out", "broker/revoked.new",
-        )  # fmt: skip
+            self.folder,
+            "ca",
+            "-config",
+            "ca/openssl.cnf",
+            "-gencrl",
+            "-crlsec",
+            str(seconds),
+            "-out",
+            "broker/revoked.new",
+        )
         (place / "revoked.new").chmod(0o600)
         (place / "revoked.new").replace(place / "revoked.crl")
         return place
@@ -311,9 +350,8 @@ class Authority:
     def _settings_of(self, role: Role, name: str) -> str:
         settings = self.settings
         text = _SETTINGS.format(
-            name=name, role=role, cluster=settings.cluster, host=settings.names[0],
-            port=settings.port,
-        )  # fmt: skip
+            name=name, role=role, cluster=settings.cluster, host=settings.names[0], port=settings.port
+        )
         return text + (_NODE_SETTINGS.format(name=name) if role is Role.NODE else "")
 
 
@@ -335,9 +373,15 @@ def _openssl(folder: Path, *arguments: str) -> str:
     """Run openssl in a folder and return its output. Raises `ConfigError`."""
     try:
         done = subprocess.run(
-            ("openssl", *arguments), cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, check=False, umask=0o077, env={**os.environ, "OPENSSL_CONF": os.devnull},
-        )  # fmt: skip
+            ("openssl", *arguments),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            umask=0o077,
+            env={**os.environ, "OPENSSL_CONF": os.devnull},
+        )
     except FileNotFoundError as error:
         raise ConfigError(
             "openssl", "it is not installed", "apt-get install openssl (or dnf install openssl)."
@@ -355,9 +399,8 @@ def _indexed(line: str) -> Certificate:
     form = "%y%m%d%H%M%SZ" if len(until) == len("yymmddhhmmssZ") else "%Y%m%d%H%M%SZ"
     at = datetime.strptime(until, form).replace(tzinfo=UTC)
     return Certificate(
-        name=parts["CN"], role=Role(parts["OU"]), serial=serial, until=at.timestamp(),
-        revoked=state == "R",
-    )  # fmt: skip
+        name=parts["CN"], role=Role(parts["OU"]), serial=serial, until=at.timestamp(), revoked=state == "R"
+    )
 
 
 def _subject_alternative(name: str) -> str:
@@ -366,9 +409,10 @@ def _subject_alternative(name: str) -> str:
         return f"IP:{ipaddress.ip_address(name)}"
     if len(name) > _LONGEST_HOST or not all(map(_LABEL.fullmatch, name.split("."))):
         raise ConfigError(
-            "--broker", f"{name!r} is no host name or address",
+            "--broker",
+            f"{name!r} is no host name or address",
             "Write the name by which the nodes reach the broker, as broker.example.",
-        )  # fmt: skip
+        )
     return f"DNS:{name}"
 
 

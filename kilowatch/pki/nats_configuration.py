@@ -100,9 +100,10 @@ def parse_server(text: str) -> NatsServer:
     found = _SERVER.fullmatch(text)
     if found is None:
         raise ConfigError(
-            "--server", f"{text!r} is not NAME=HOST[:PORT]",
+            "--server",
+            f"{text!r} is not NAME=HOST[:PORT]",
             "For example --server nats-1=10.0.0.11; an IPv6 address needs a host name.",
-        )  # fmt: skip
+        )
     return NatsServer(found[1], found[2], int(found[3] or CLIENT_PORT))
 
 
@@ -110,24 +111,27 @@ def check_servers(servers: Sequence[NatsServer], certified: Iterable[str]) -> No
     """Raise `ConfigError` for servers that are no cluster, or whose hosts the certificate does not name."""
     if len(servers) < FEWEST or len(servers) % 2 == 0:
         raise ConfigError(
-            "--server", f"{len(servers)} servers are named",
+            "--server",
+            f"{len(servers)} servers are named",
             "Name three or five, on different machines and feeds: an even number survives no more "
             "losses than one server less, and one or two stop as soon as one does.",
-        )  # fmt: skip
+        )
     for what in ({each.name for each in servers}, {(each.host, each.port) for each in servers}):
         if len(what) < len(servers):
             raise ConfigError("--server", "two servers are named alike", "Name each server once.")
     for each in servers:
         if each.host not in set(certified):
             raise ConfigError(
-                "--server", f"the broker's certificate does not name {each.host!r}",
+                "--server",
+                f"the broker's certificate does not name {each.host!r}",
                 "Make the authority with --broker for each server's host: kilowatch pki init.",
-            )  # fmt: skip
+            )
         if not -CLIENT_PORT < each.shift <= 65_535 - MONITOR_PORT:
             raise ConfigError(
-                "--server", f"port {each.port} leaves no room for the other listeners",
+                "--server",
+                f"port {each.port} leaves no room for the other listeners",
                 f"They are at {ROUTE_PORT} and {MONITOR_PORT} where this one is at {CLIENT_PORT}.",
-            )  # fmt: skip
+            )
 
 
 def check_version(text: str) -> tuple[int, ...]:
@@ -135,15 +139,14 @@ def check_version(text: str) -> tuple[int, ...]:
     cluster."""
     found = _VERSION.search(text)
     if found is None:
-        raise ConfigError(
-            "nats-server", f"it names no version: {text.strip()[:80]!r}", "Update it."
-        )
+        raise ConfigError("nats-server", f"it names no version: {text.strip()[:80]!r}", "Update it.")
     version = tuple(map(int, found.groups()))
     if version < SAFE_VERSION:
         raise ConfigError(
-            "nats-server", f"version {found[0]} can lose everything when a process is killed",
+            "nats-server",
+            f"version {found[0]} can lose everything when a process is killed",
             f"Use {'.'.join(map(str, SAFE_VERSION))} or newer.",
-        )  # fmt: skip
+        )
     return version
 
 
@@ -157,9 +160,7 @@ def node_user(cluster: str, node: str) -> str:
     """Return the entry of a node: over MQTT alone, it publishes its own topics and reads them, its commands
     among them. Only an aggregator writes commands."""
     own = [topic(cluster, node, kind) for kind in Topic]
-    written = [
-        subject(each) for kind, each in zip(Topic, own, strict=True) if kind is not Topic.COMMAND
-    ]
+    written = [subject(each) for kind, each in zip(Topic, own, strict=True) if kind is not Topic.COMMAND]
     read = subject(own[0].rpartition("/")[0] + "/") + "*"
     return (
         f'      {{ user: {json.dumps(f"CN={node},OU=node")}, allowed_connection_types: ["MQTT"],\n'
@@ -173,9 +174,16 @@ def aggregator_user(name: str) -> str:
 
 
 def nats_configuration(
-    cluster: str, servers: Sequence[NatsServer], server: NatsServer, mqtt_port: int, place: str,
-    data: str, aggregators: Iterable[str], nodes: Iterable[str], version: tuple[int, ...] = SAFE_VERSION,
-) -> str:  # fmt: skip
+    cluster: str,
+    servers: Sequence[NatsServer],
+    server: NatsServer,
+    mqtt_port: int,
+    place: str,
+    data: str,
+    aggregators: Iterable[str],
+    nodes: Iterable[str],
+    version: tuple[int, ...] = SAFE_VERSION,
+) -> str:
     """Return the whole file of one server.
 
     `place`: folder of the broker's certificate, key and authority on that machine; `data`: JetStream's; `version`: that
@@ -184,23 +192,22 @@ def nats_configuration(
     oldest = ".".join(map(str, TIMEOUT_VERSION))
     certificate = ", ".join(
         f"{key}: {json.dumps(f'{place}/{file}')}"
-        for key, file in (
-            ("cert_file", "broker.crt"),
-            ("key_file", "broker.key"),
-            ("ca_file", "ca.crt"),
-        )
+        for key, file in (("cert_file", "broker.crt"), ("key_file", "broker.key"), ("ca_file", "ca.crt"))
     )
-    routes = ", ".join(
-        json.dumps(f"tls://{each.host}:{ROUTE_PORT + each.shift}")
-        for each in servers
-        if each != server
-    )
+    routes = ", ".join(json.dumps(f"tls://{each.host}:{ROUTE_PORT + each.shift}") for each in servers if each != server)
     head = _HEAD.format(
-        cluster=cluster, name=server.name, client=server.port, monitor=MONITOR_PORT + server.shift,
-        route=ROUTE_PORT + server.shift, mqtt=mqtt_port + server.shift, certificate=certificate,
-        routes=routes, data=data, broker=BROKER,
+        cluster=cluster,
+        name=server.name,
+        client=server.port,
+        monitor=MONITOR_PORT + server.shift,
+        route=ROUTE_PORT + server.shift,
+        mqtt=mqtt_port + server.shift,
+        certificate=certificate,
+        routes=routes,
+        data=data,
+        broker=BROKER,
         timeout=MQTT_TIMEOUT if version >= TIMEOUT_VERSION else f"# From {oldest} on: {MQTT_TIMEOUT}",
-    )  # fmt: skip
+    )
     users = [aggregator_user(name) for name in sorted(aggregators)]
     users += [node_user(cluster, name) for name in sorted(nodes)]
     return head + "".join(users) + _TAIL

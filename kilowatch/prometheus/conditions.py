@@ -9,14 +9,7 @@ from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.levels import Above, Below, Formula, In
 from alerts.rules.names import WORDS, home
-from alerts.rules.of_jobs import (
-    BelowOwn,
-    HeldByJob,
-    LoadsCircuit,
-    ProcessOutside,
-    Quiet,
-    SlowInJob,
-)
+from alerts.rules.of_jobs import BelowOwn, HeldByJob, LoadsCircuit, ProcessOutside, Quiet, SlowInJob
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed, Worked
 from alerts.rules.recurs import Recurs
@@ -26,16 +19,7 @@ from api.alerts import Subject
 from kilowatch.prometheus.formulas import both, either
 from kilowatch.prometheus.levels import present
 from kilowatch.prometheus.past import outlier, trend
-from kilowatch.prometheus.vectors import (
-    STEP,
-    NotExpressible,
-    PromQL,
-    identity,
-    literal,
-    on,
-    series,
-    unless_disturbed,
-)
+from kilowatch.prometheus.vectors import STEP, NotExpressible, PromQL, identity, literal, on, series, unless_disturbed
 from telemetry.metric import Unit
 from telemetry.text import exact_duration
 from telemetry.wire.exposition import PREFIX
@@ -85,14 +69,7 @@ def promql(kind: ConditionKind, rule: Rule) -> PromQL:
         case Recurs():
             raise NotExpressible("Prometheus does not know the incidents of a board")
         case (
-            BelowOwn()
-            | HeldByJob()
-            | LoadsCircuit()
-            | OfJob()
-            | Outlasts()
-            | ProcessOutside()
-            | Quiet()
-            | SlowInJob()
+            BelowOwn() | HeldByJob() | LoadsCircuit() | OfJob() | Outlasts() | ProcessOutside() | Quiet() | SlowInJob()
         ):
             raise NotExpressible("Prometheus does not know which GPUs belong to one job")
         case Repeats():
@@ -171,9 +148,7 @@ def _presence(kind: Absent | DriverCondition | Silent | Skewed) -> PromQL:
         case DriverCondition():
             return PromQL(f"{PREFIX}node_info{{{_matcher('driver_state', kind.states)}}}", node)
         case Skewed():
-            return PromQL(
-                f"abs({PREFIX}node_clock_skew_seconds) >= {literal(kind.level)}", node, plain=False
-            )
+            return PromQL(f"abs({PREFIX}node_clock_skew_seconds) >= {literal(kind.level)}", node, plain=False)
         case Silent():
             if kind.several > 1:
                 raise NotExpressible("PromQL can't compare the moments at which nodes fell silent")

@@ -10,15 +10,7 @@ import ast
 
 from alerts.rules.names import home
 from api.alerts import Subject
-from kilowatch.prometheus.vectors import (
-    NotExpressible,
-    PromQL,
-    finest,
-    identity,
-    literal,
-    on,
-    series,
-)
+from kilowatch.prometheus.vectors import NotExpressible, PromQL, finest, identity, literal, on, series
 
 _SIGNS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Gt: (">", "<="),
@@ -29,13 +21,7 @@ _SIGNS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.NotEq: ("!=", "=="),
 }
 """Sign of a comparison, and its opposite."""
-_ARITHMETIC: dict[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Mod: "%",
-}
+_ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%"}
 _Number = tuple[str, Subject | None]
 """PromQL, and the subject of its series; None for a plain number."""
 

@@ -65,9 +65,7 @@ def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> PromQL:
         case Frozen():
             subject = home(kind.of[0])
             window = exact_duration(kind.seconds)
-            still = f" and {on(subject)} ".join(
-                f"changes({series(name)}[{window}]) == 0" for name in kind.of
-            )
+            still = f" and {on(subject)} ".join(f"changes({series(name)}[{window}]) == 0" for name in kind.of)
             known = f"{series(kind.of[0])} offset {window}"
             text = f"{series(kind.of[0])} > 0 and {on(subject)} {still} and {on(subject)} {known}"
             return PromQL(text, subject, plain=False)

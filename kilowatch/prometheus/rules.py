@@ -12,15 +12,7 @@ from alerts.rules.rule import Rule
 from api.alerts import Subject
 from kilowatch.prometheus.conditions import promql
 from kilowatch.prometheus.formulas import both
-from kilowatch.prometheus.vectors import (
-    NotExpressible,
-    PromQL,
-    identity,
-    literal,
-    on,
-    series,
-    unless_disturbed,
-)
+from kilowatch.prometheus.vectors import NotExpressible, PromQL, identity, literal, on, series, unless_disturbed
 from telemetry.metric import Unit
 from telemetry.wire.exposition import PREFIX
 
@@ -63,11 +55,7 @@ class AlertRule:
     def labels(self) -> dict[str, str]:
         """Labels of its alerts beside the device, as the Alertmanager channel sends them."""
         rule = self.rule
-        return {
-            "severity": SEVERITY[rule.severity],
-            "subject": rule.table.value,
-            "remediation": rule.remediation.value,
-        }
+        return {"severity": SEVERITY[rule.severity], "subject": rule.table.value, "remediation": rule.remediation.value}
 
     def annotations(self, runbook: str) -> dict[str, str]:
         """Texts of its alerts."""
@@ -114,13 +102,7 @@ def alert_of(rule: Rule) -> AlertRule:
         records += unless.records
     if rule.load is not None:
         notes.append(_LOAD)
-    if rule.settle and rule.table in {
-        Subject.GPU,
-        Subject.LINK,
-        Subject.NODE,
-        Subject.PORT,
-        Subject.INSTANCE,
-    }:
+    if rule.settle and rule.table in {Subject.GPU, Subject.LINK, Subject.NODE, Subject.PORT, Subject.INSTANCE}:
         text = f"({text}){unless_disturbed(rule.settle)}"
     keep = rule.keep - bad.spare if rule.when.edge else rule.keep
     return AlertRule(rule, text, rule.hold, max(0.0, keep), tuple(notes), tuple(records), bad.spare)
@@ -157,7 +139,7 @@ def _field(name: str, rule: Rule) -> str:
             return "{{ $labels.gpu }}"
         case "value" if metric is not None:
             return _UNITS.get(_unit(metric), "{{ $value | humanize }}")
-        case "limit" if metric is not None and isinstance(limit := getattr(rule.when, "level", None), float):  # fmt: skip
+        case "limit" if metric is not None and isinstance(limit := getattr(rule.when, "level", None), float):
             return literal(limit)
         case _ if name in WORDS:
             return _asked(name, rule)
@@ -193,9 +175,7 @@ def _asked(name: str, rule: Rule) -> str:
     matchers = ",".join(f"{label}='%s'" for label in labels)
     values = " ".join(f"$labels.{label}" for label in labels)
     question = f'printf "{series(name)}{{{matchers}}}" {values} | query'
-    shown = _UNITS.get(_unit(name), "{{ $value | humanize }}").replace(
-        "$value", ". | first | value"
-    )
+    shown = _UNITS.get(_unit(name), "{{ $value | humanize }}").replace("$value", ". | first | value")
     return f"{{{{ with {question} }}}}{shown}{{{{ end }}}}"
 
 

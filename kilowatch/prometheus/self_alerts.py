@@ -37,22 +37,30 @@ _EXPRESSIONS = {
 
 WATCHES = (
     SelfAlertRule(
-        "aggregator_down", f"absent({_A}uptime_seconds)", 60, Severity.PAGE,
+        "aggregator_down",
+        f"absent({_A}uptime_seconds)",
+        60,
+        Severity.PAGE,
         "kilowatch's aggregator is down",
         "Look on its machine: systemctl status kilowatch-aggregator, and its log. Nothing is monitored: no rule is evaluated "
         "and nobody is paged. The collectors keep all frames and send them when it is back.",
     ),
     *(
-        SelfAlertRule(own.name, _EXPRESSIONS[own.name], own.hold, own.severity,
-              own.summary.removesuffix(": {line}"), own.advice)
-        for own in monitor_rules() if own.name in _EXPRESSIONS
+        SelfAlertRule(
+            own.name, _EXPRESSIONS[own.name], own.hold, own.severity, own.summary.removesuffix(": {line}"), own.advice
+        )
+        for own in monitor_rules()
+        if own.name in _EXPRESSIONS
     ),
     SelfAlertRule(
-        "delivery_failing", f"{PREFIX}channel_failing == 1", 0, Severity.PAGE,
+        "delivery_failing",
+        f"{PREFIX}channel_failing == 1",
+        0,
+        Severity.PAGE,
         "kilowatch's channel {{ $labels.channel }} delivers nothing",
         "Run `kilowatch notify list`: it has the cause. Its pages don't arrive.",
     ),
-)  # fmt: skip
+)
 
 
 def group(runbook: str) -> dict[str, Any]:

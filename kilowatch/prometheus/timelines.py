@@ -46,7 +46,7 @@ APART: dict[str, tuple[tuple[int, ...], str]] = {
     "pcie_slow": ((7,), "Prometheus does not compare peers where the slot's own maximum is not read."),
     "port_down_other": ((2,), "A port that is gone has no series."),
     "readings_frozen": ((5,), "It does not wait for five intervals of a slow node."),
-}  # fmt: skip
+}
 """Examples (from 1) with other states in Prometheus, and why; a test checks that they differ."""
 _WEEK = "A week of points is more than promtool is quick with."
 UNPLAYED = {"thermal_drift": _WEEK, "remap_rate": _WEEK}
@@ -81,8 +81,9 @@ def _every(step: float, rule: Rule) -> int | None:
     most = 30 if step <= 600 else 60 if often else 120 if step <= _HOUR else 300
     if step != int(step):
         return None
-    return next((int(step) // n for n in range(1, int(step) + 1)
-                 if int(step) % n == 0 and int(step) // n <= most), None)  # fmt: skip
+    return next(
+        (int(step) // n for n in range(1, int(step) + 1) if int(step) % n == 0 and int(step) // n <= most), None
+    )
 
 
 def _test(alert: AlertRule, example: Example, number: int, every: int) -> Json:
@@ -121,8 +122,7 @@ def _sure(rule: Rule, example: Example, given: Sequence[ExampleStep]) -> int:
     answers.add(Gap.NOT_SUPPORTED.word)
     for step, one in enumerate(given):
         absent = not one.heard or any(
-            math.isnan(value) and value_gap(value).word not in answers
-            for value in one.readings.values()
+            math.isnan(value) and value_gap(value).word not in answers for value in one.readings.values()
         )
         if rule.load is not None and not _under_load(rule.load, one.readings):
             return step
@@ -156,15 +156,11 @@ def _expected(alert: AlertRule, example: Example, every: int, steps: int) -> Ite
         yield {
             "expr": f'count by (alertstate) (ALERTS{{alertname="{rule.name}",{its}}})',
             "eval_time": f"{literal(at)}s",
-            "exp_samples": [] if state is None else [
-                {"labels": f'{{alertstate="{state}"}}', "value": 1}
-            ],
-        }  # fmt: skip
+            "exp_samples": [] if state is None else [{"labels": f'{{alertstate="{state}"}}', "value": 1}],
+        }
 
 
-def _checked(
-    rule: Rule, example: Example, every: int, spare: float
-) -> Iterator[tuple[float | None, str]]:
+def _checked(rule: Rule, example: Example, every: int, spare: float) -> Iterator[tuple[float | None, str]]:
     """Return each step's letter, and when it holds in Prometheus too; None where that is not sure.
 
     An instant lasts a whole step in an example, and `spare` in Prometheus. So an alert that fires
@@ -200,9 +196,7 @@ def _device(subject: Subject, node: int, gpu: int) -> dict[str, str]:
     return {name: words.get(name, "example") for name in identity(subject)}
 
 
-def _node(
-    found: _Points, rule: Rule, example: Example, given: Sequence[ExampleStep], node: int
-) -> None:  # fmt: skip
+def _node(found: _Points, rule: Rule, example: Example, given: Sequence[ExampleStep], node: int) -> None:
     scrape = {"instance": f"node-{node}", "job": "kilowatch"}
     peers = max((len(values) for values in example.peers.values()), default=0)
     silent = any(isinstance(part, Silent) for part in conditions_of(rule.when))
@@ -241,9 +235,15 @@ def _node(
 
 
 def _reading(
-    found: _Points, example: Example, name: str, value: float, step: int,
-    place: tuple[int, int], scrape: dict[str, str], heard: bool,
-) -> None:  # fmt: skip
+    found: _Points,
+    example: Example,
+    name: str,
+    value: float,
+    step: int,
+    place: tuple[int, int],
+    scrape: dict[str, str],
+    heard: bool,
+) -> None:
     node, gpu = place
     subject = home(name)
     if gpu and subject is not Subject.GPU:
@@ -283,19 +283,12 @@ class _Points:
         its[step] = value
 
 
-def _dense(
-    name: str, values: Sequence[float | None], repeat: int, grows: Collection[str]
-) -> list[float | None]:
+def _dense(name: str, values: Sequence[float | None], repeat: int, grows: Collection[str]) -> list[float | None]:
     """Return a value for each point: that of the last step, or for a counter whose growth is measured,
     one on the way to the next."""
     found: list[float | None] = []
     for here, there in zip(values, [*values[1:], None], strict=True):
-        if (
-            name.split("{", maxsplit=1)[0] in grows
-            and here is not None
-            and there is not None
-            and there > here
-        ):
+        if name.split("{", maxsplit=1)[0] in grows and here is not None and there is not None and there > here:
             found += [here + (there - here) * part / repeat for part in range(repeat)]
         else:
             found += [here] * repeat

@@ -87,14 +87,11 @@ def _hook_problems(given: str | tuple[str, ...]) -> Iterator[tuple[str, str]]:
         yield "it is empty", 'Write ["/path/of/program", "argument"].'
         return
     if isinstance(given, str) and any(each.isspace() for each in given):
-        yield (
-            "it is one text with blanks, and no shell splits it",
-            'Write a list: ["/path/of/program", "argument"].',
-        )
+        yield ("it is one text with blanks, and no shell splits it", 'Write a list: ["/path/of/program", "argument"].')
         return
     if not argv[0].startswith("/"):
         yield f"{argv[0]!r} is no absolute path", "Another PATH would run another program."
-    if Path(argv[0]).name in _SHELLS and any(each.startswith("-") and "c" in each for each in argv[1:2]):  # fmt: skip
+    if Path(argv[0]).name in _SHELLS and any(each.startswith("-") and "c" in each for each in argv[1:2]):
         yield "it is a command for a shell", "Put it into a file of its own, and name that."
     for each in argv:
         if "\0" in each:
@@ -116,12 +113,11 @@ def check_program(where: str, argv: tuple[str, ...]) -> None:
     if not stat.S_ISREG(its.st_mode) or not os.access(path, os.X_OK):
         raise ConfigError(where, f"{path} is no program that can be run", f"chmod +x {path}")
     if its.st_mode & 0o022:
-        raise ConfigError(
-            where, f"other users may write {path}: what it does could be changed", f"chmod go-w {path}"
-        )  # fmt: skip
+        raise ConfigError(where, f"other users may write {path}: what it does could be changed", f"chmod go-w {path}")
     folder = path.parent.stat().st_mode
     if folder & 0o002 and not folder & stat.S_ISVTX:
         raise ConfigError(
-            where, f"every user may write {path.parent}, and put another program in its place",
+            where,
+            f"every user may write {path.parent}, and put another program in its place",
             f"chmod o-w {path.parent}",
-        )  # fmt: skip
+        )

@@ -55,7 +55,7 @@ def environment_of(plan: Plan, step: StepKind, seconds: float, who: str) -> dict
         "TIMEOUT": f"{seconds:.0f}",
         "REASON": "".join(each for each in reason if each.isascii() and (each.isalnum() or each in " .,:_-"))[:200],
         "WHO": who if is_name(who) else "",
-    }  # fmt: skip
+    }
     for name in ("UUID", "PCI", "SERIAL"):
         if found[name] and not is_name(found[name]):
             found[name] = ""
@@ -65,15 +65,18 @@ def environment_of(plan: Plan, step: StepKind, seconds: float, who: str) -> dict
 def run_hook(argv: tuple[str, ...], variables: Mapping[str, str], seconds: float) -> HookResult:
     """Run a hook without a shell, and wait for its end; after `seconds` it is ended with all that it
     started in its process group."""
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith("KILOWATCH_")
-    }
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("KILOWATCH_")}
     with tempfile.TemporaryFile() as output:
         try:
             process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env={**inherited, **variables}, start_new_session=True, close_fds=True,
-            )  # fmt: skip
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**inherited, **variables},
+                start_new_session=True,
+                close_fds=True,
+            )
         except OSError as error:
             return HookResult(RecoveryOutcome.FAILED, None, f"{argv[0]}: {error.strerror}")
         outcome, code = RecoveryOutcome.FAILED, None

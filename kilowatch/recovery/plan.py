@@ -21,9 +21,9 @@ REMEDIATIONS = (
     Remediation.REPLACE,
 )  # fmt: skip
 """Remedies, the one that takes least of the node first."""
-BY_PEOPLE = frozenset({
-    StepKind.COLD_START, StepKind.REPLACE, StepKind.FACILITY, StepKind.APPLICATION, StepKind.MONITOR,
-})  # fmt: skip
+BY_PEOPLE = frozenset(
+    {StepKind.COLD_START, StepKind.REPLACE, StepKind.FACILITY, StepKind.APPLICATION, StepKind.MONITOR}
+)
 """Steps that end when a person says so: a run stops there, and goes on with `--from check`."""
 REMEDIES = BY_PEOPLE | {StepKind.RESET, StepKind.REBOOT}
 _WHOLE_NODE = frozenset({StepKind.REBOOT, StepKind.COLD_START, StepKind.REPLACE})
@@ -110,15 +110,10 @@ def plan_of(place: Place, alerts: Sequence[AlertRow], events: Iterable[Event] = 
     remediation = max((_remediation(one) for one in leading), key=REMEDIATIONS.index)
     notes = []
     for word, least in _driver_asks(place, leading, events):
-        if (
-            REMEDIATIONS.index(least) > REMEDIATIONS.index(remediation)
-            and remediation is not Remediation.FACILITY
-        ):
+        if REMEDIATIONS.index(least) > REMEDIATIONS.index(remediation) and remediation is not Remediation.FACILITY:
             remediation = least
             notes.append(word)
-    named = [
-        f"{one.severity}: {one.summary or one.key} ({_word(_remediation(one))})" for one in here
-    ]
+    named = [f"{one.severity}: {one.summary or one.key} ({_word(_remediation(one))})" for one in here]
     shown = tuple(dict.fromkeys(named))
     rules = tuple(dict.fromkeys(one.rule for one in leading))
     with_fault = {one.gpu for one in here if one.gpu}
@@ -165,10 +160,7 @@ def _driver_asks(
         if action is None or (each.gpu.uuid not in theirs and place.gpu != each.gpu):
             continue
         if int(action) in _REBOOTS:
-            yield (
-                f"the driver asks for a reboot because of GPU {each.gpu.index}",
-                Remediation.REBOOT,
-            )
+            yield (f"the driver asks for a reboot because of GPU {each.gpu.index}", Remediation.REBOOT)
         elif int(action) in _RESETS:
             yield f"the driver asks for a reset of GPU {each.gpu.index}", Remediation.RESET
     began = min((one.since for one in alerts), default=0)
@@ -195,9 +187,7 @@ def _plan(
     known = place.page is not None
     gpus = place.gpus if whole else _reset_together(place, with_fault)
     taken = gpus if remedy is StepKind.RESET else place.gpus if remedy in _WHOLE_NODE else ()
-    healthy = tuple(
-        _described(gpu, place.page) for gpu in taken if gpu.present and gpu.uuid not in with_fault
-    )
+    healthy = tuple(_described(gpu, place.page) for gpu in taken if gpu.present and gpu.uuid not in with_fault)
     disturbs = remedy is StepKind.RESET or remedy in _WHOLE_NODE
     every = whole or (known and len(gpus) == len(place.gpus))
     steps = tuple(
@@ -239,9 +229,7 @@ def _reset_together(place: Place, with_fault: Collection[str]) -> tuple[Gpu, ...
 
 def _described(gpu: Gpu, page: NodePageReply | None) -> str:
     """Return a GPU for people, with what runs on it: `GPU 3 (2 processes)`."""
-    found: Mapping[str, GpuReply] = (
-        {} if page is None else {each.gpu.uuid: each for each in page.gpus}
-    )
+    found: Mapping[str, GpuReply] = {} if page is None else {each.gpu.uuid: each for each in page.gpus}
     running = found[gpu.uuid].readings.get("gpu_processes") if gpu.uuid in found else None
     if running is None:
         return f"GPU {gpu.index} (not known what runs on it)"
@@ -276,9 +264,7 @@ _FABRIC = " nvidia-fabricmanager"
 def _commands(kind: StepKind, node: str, gpus: Sequence[Gpu], *, every: bool) -> tuple[str, ...]:
     """Return what a person types for a step; names are safe (`telemetry.wire.topics.is_name`)."""
     services = _SERVICES + (_FABRIC if every else "")
-    which = (
-        "" if every or not gpus else " -i " + ",".join(gpu.uuid or str(gpu.index) for gpu in gpus)
-    )
+    which = "" if every or not gpus else " -i " + ",".join(gpu.uuid or str(gpu.index) for gpu in gpus)
     match kind:
         case StepKind.DRAIN:
             return (

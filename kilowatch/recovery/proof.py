@@ -19,16 +19,13 @@ from telemetry.devices import Event
 from telemetry.text import duration
 
 _SECOND = 1_000_000_000
-_STATES = ("gpu_recovery_action", "gpu_remapped_rows_pending", "gpu_remapped_rows_failure",
-           "gpu_retired_pages_pending")  # fmt: skip
+_STATES = ("gpu_recovery_action", "gpu_remapped_rows_pending", "gpu_remapped_rows_failure", "gpu_retired_pages_pending")
 """States of a GPU that are 0 when nothing is left to do."""
 _FAULTS = frozenset({"gpu_lost", "gpu_hung", "driver_down", "sxid"})
 """Kinds of events that are a new fault, beside XIDs."""
 
 
-_ENDS_WORK = frozenset(
-    {Remediation.RESET, Remediation.REBOOT, Remediation.COLD_START, Remediation.REPLACE}
-)
+_ENDS_WORK = frozenset({Remediation.RESET, Remediation.REBOOT, Remediation.COLD_START, Remediation.REPLACE})
 """Remedies that a GPU needs before it may have work."""
 
 
@@ -115,11 +112,7 @@ def _gpus(plan: Plan, page: NodePageReply) -> Iterator[ProofFinding]:
         name = f"GPU {gpu.index}"
         if found is None or not found.gpu.present:
             other = by_index.get(gpu.index)
-            if (
-                other is not None
-                and other.gpu.uuid != gpu.uuid
-                and plan.remediation is Remediation.REPLACE
-            ):
+            if other is not None and other.gpu.uuid != gpu.uuid and plan.remediation is Remediation.REPLACE:
                 yield ProofFinding(ProofState.GOOD, f"{name} is another board: {other.gpu.uuid}")
                 found = other
             elif other is not None and not gpu.uuid:
@@ -145,9 +138,7 @@ def _readings(name: str, found: GpuReply) -> Iterator[ProofFinding]:
             yield ProofFinding(ProofState.UNKNOWN, f"{name}: {metric} is not known ({gap})")
 
 
-def _alerts(
-    plan: Plan, alerts: Iterable[AlertRow], rules: Mapping[str, RuleRow], since: int
-) -> Iterator[ProofFinding]:
+def _alerts(plan: Plan, alerts: Iterable[AlertRow], rules: Mapping[str, RuleRow], since: int) -> Iterator[ProofFinding]:
     """Yield the alerts that still fire. That an XID was seen before the remedy proves nothing now: the
     alert of an event fires until its time has passed."""
     uuids = {gpu.uuid for gpu in plan.gpus}
@@ -166,9 +157,7 @@ def _alerts(
             )
 
 
-def _neighbours(
-    plan: Plan, alerts: Iterable[AlertRow], remedied: Mapping[str | None, int]
-) -> Iterator[ProofFinding]:
+def _neighbours(plan: Plan, alerts: Iterable[AlertRow], remedied: Mapping[str | None, int]) -> Iterator[ProofFinding]:
     """Yield what other GPUs still need: a node that takes work again gives it to them too."""
     uuids = {gpu.uuid for gpu in plan.gpus}
     for one in alerts:

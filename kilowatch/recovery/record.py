@@ -42,9 +42,7 @@ class RecoveryRecord:
             private_file.make_folder(place)
             self._handle = _open(self.path, os.O_CREAT)
         except BlockingIOError as error:
-            raise ConfigError(
-                str(self.path), f"a recovery of {node} runs already", "Wait for its end."
-            ) from error
+            raise ConfigError(str(self.path), f"a recovery of {node} runs already", "Wait for its end.") from error
         except OSError as error:
             raise ConfigError(
                 str(self.path), f"the record can't be written: {error.strerror}", "Nothing was run."
@@ -106,9 +104,7 @@ def _open(path: Path, flags: int = 0) -> int:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         size = os.fstat(handle).st_size
-        if (
-            size and os.pread(handle, 1, size - 1) != b"\n"
-        ):  # a machine stopped in the middle of a line
+        if size and os.pread(handle, 1, size - 1) != b"\n":  # a machine stopped in the middle of a line
             os.write(handle, b"\n")
     except OSError:
         os.close(handle)

@@ -77,12 +77,20 @@ def run_plan(
         gpu = plan.place.gpu
         result.unsent = record.add(
             RecoveryStepRequest(
-                id=fresh_id(), step=step.kind.value, outcome=result.outcome, rules=plan.rules, who=who,
-                gpu=gpu.uuid or None if gpu else None, command=result.command, started=began,
-                ended=time.time_ns(), exit_code=result.exit_code, output=result.output,
+                id=fresh_id(),
+                step=step.kind.value,
+                outcome=result.outcome,
+                rules=plan.rules,
+                who=who,
+                gpu=gpu.uuid or None if gpu else None,
+                command=result.command,
+                started=began,
+                ended=time.time_ns(),
+                exit_code=result.exit_code,
+                output=result.output,
             ),
             api,
-        )  # fmt: skip
+        )
         report(result)
         outcome = result.outcome
         if outcome is not RecoveryOutcome.DONE:
@@ -102,20 +110,13 @@ def _carry_out(plan: Plan, step: PlanStep, config: RecoverConfig, who: str) -> S
     return StepResult(step, outcome, done.exit_code, done.output, argv)
 
 
-def _hook(
-    plan: Plan, step: PlanStep, config: RecoverConfig, argv: tuple[str, ...], who: str
-) -> HookResult:
+def _hook(plan: Plan, step: PlanStep, config: RecoverConfig, argv: tuple[str, ...], who: str) -> HookResult:
     seconds = config.timeout(step.kind)
     return run_hook(argv, environment_of(plan, step.kind, seconds, who), seconds)
 
 
 def _check(
-    plan: Plan,
-    step: PlanStep,
-    config: RecoverConfig,
-    api: ApiClient | None,
-    who: str,
-    poll_seconds: float,
+    plan: Plan, step: PlanStep, config: RecoverConfig, api: ApiClient | None, who: str, poll_seconds: float
 ) -> StepResult:
     """Wait until the node proves that it works, then run the hook of this step where there is one."""
     findings = _proof(plan, config, api, poll_seconds)
@@ -136,9 +137,7 @@ def _outcome(findings: Sequence[ProofFinding]) -> RecoveryOutcome:
     return RecoveryOutcome.UNKNOWN if ProofState.UNKNOWN in states else RecoveryOutcome.DONE
 
 
-def _proof(
-    plan: Plan, config: RecoverConfig, api: ApiClient | None, poll_seconds: float
-) -> list[ProofFinding]:
+def _proof(plan: Plan, config: RecoverConfig, api: ApiClient | None, poll_seconds: float) -> list[ProofFinding]:
     """Look at the node until all is good, or a new fault came, or the time is over."""
     unknown = [ProofFinding(ProofState.UNKNOWN, "no aggregator was asked")]
     if api is None:
@@ -170,9 +169,15 @@ def look(plan: Plan, api: ApiClient, since: int, seconds: float) -> list[ProofFi
     asked = {"node": node, "from": f"{since / 1e9 - 1:.3f}", "limit": 1000}
     events = api.get("/api/v1/events", EventsReply, **asked)
     return proof_of(
-        plan, page, alerts.alerts, rules.rules, [each.event for each in events.events],
-        since=since, seconds=seconds, remedied=_remedied(node, api),
-    )  # fmt: skip
+        plan,
+        page,
+        alerts.alerts,
+        rules.rules,
+        [each.event for each in events.events],
+        since=since,
+        seconds=seconds,
+        remedied=_remedied(node, api),
+    )
 
 
 def remedied_at(plan: Plan, api: ApiClient) -> int:

@@ -56,9 +56,7 @@ class RecordedDeliveries:
         found = [one for one in self._incidents.values() if one.ended is None or one.ended >= since]
         return sorted(found, key=lambda one: -one.began)[:limit]
 
-    async def deliveries(
-        self, since: int, limit: int, incident: str | None = None
-    ) -> list[Delivery]:
+    async def deliveries(self, since: int, limit: int, incident: str | None = None) -> list[Delivery]:
         """Return none: a recording sends nothing."""
         del since, limit, incident
         return []
@@ -89,9 +87,7 @@ class RecordedDeliveries:
 class RecordedCluster(SingleView):
     """Recording that was played to its end; `aggregator.view.AggregatorView`."""
 
-    def __init__(
-        self, path: Path, entries: Iterable[RecordedMessage], config: AggregatorConfig
-    ) -> None:
+    def __init__(self, path: Path, entries: Iterable[RecordedMessage], config: AggregatorConfig) -> None:
         """Play all of it: minutes for a big cluster. Raises `SourceError` when it holds nothing."""
         player = Player(path, entries, config, load_rules(config.rules), config.data_dir)
         self._player = player

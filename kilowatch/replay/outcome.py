@@ -74,10 +74,16 @@ def replay(
 
 def _outcome(player: Player, skipped: str) -> ReplayOutcome:
     notices = [
-        ReplayedNotice(at=one.at, action=one.action, severity=one.incident.severity,
-                       reason=one.reason, incident=one.incident.key, title=one.incident.title)
+        ReplayedNotice(
+            at=one.at,
+            action=one.action,
+            severity=one.incident.severity,
+            reason=one.reason,
+            incident=one.incident.key,
+            title=one.incident.title,
+        )
         for one in player.notices
-    ]  # fmt: skip
+    ]
     again = {"repeat", "escalated"}
     new = [one for one in notices if one.action is Action.TRIGGER and one.reason not in again]
     order = tuple(Severity)
@@ -93,13 +99,8 @@ def _outcome(player: Player, skipped: str) -> ReplayOutcome:
         pages=sum(one.severity is Severity.PAGE for one in new),
         tickets=sum(one.severity is Severity.TICKET for one in new),
         quality=quality(
-            player.pipeline.quality,
-            [rule.name for rule in player.pipeline.engine.rules],
-            player.began,
-            player.at,
+            player.pipeline.quality, [rule.name for rule in player.pipeline.engine.rules], player.began, player.at
         ),
         notices=notices,
-        incidents=sorted(
-            player.incidents.values(), key=lambda one: (order.index(one.severity), one.began)
-        ),
+        incidents=sorted(player.incidents.values(), key=lambda one: (order.index(one.severity), one.began)),
     )

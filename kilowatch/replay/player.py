@@ -78,13 +78,16 @@ class Player:
         self.fleet, self.stats = Fleet(), Stats(bus_connected=True)
         self.electrical = ElectricalService(config.power, folder, clock=lambda: self.at)
         self.router = MessageRouter(
-            config, self.fleet, self.stats, IdRegistry(StoredState()),
-            DeadLetters(folder / "quarantine", 0),
-        )  # fmt: skip
+            config, self.fleet, self.stats, IdRegistry(StoredState()), DeadLetters(folder / "quarantine", 0)
+        )
         self.pipeline = AlertPipeline(
-            rules, self._record, cluster=config.cluster, timings=timings_of(config.alerts),
-            now=first.at / 1e9, wall=first.at,
-        )  # fmt: skip
+            rules,
+            self._record,
+            cluster=config.cluster,
+            timings=timings_of(config.alerts),
+            now=first.at / 1e9,
+            wall=first.at,
+        )
         self._cluster = config.cluster
 
     def play(self) -> Iterator[int]:
@@ -134,9 +137,13 @@ class Player:
     def _evaluate(self, now: float, at: int) -> None:
         snapshots = self.electrical.snapshots(self.fleet, now, at)
         self.pipeline.evaluate(
-            self.fleet, now, at, self.router.drain_events(), listening=True,
+            self.fleet,
+            now,
+            at,
+            self.router.drain_events(),
+            listening=True,
             snapshots=() if snapshots is None else snapshots.all(),
-        )  # fmt: skip
+        )
 
     def _record(self, step: IncidentChanges, _: Sequence[AlertRecord] | None) -> None:
         self.notices += step.notices

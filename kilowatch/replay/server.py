@@ -11,12 +11,7 @@ import msgspec
 
 from collector.recording.file import no_message, read, read_header
 from kilowatch import settings
-from kilowatch.stack.foreground import (
-    StartedAggregator,
-    announce,
-    start_reports,
-    watch_with_dashboard,
-)
+from kilowatch.stack.foreground import StartedAggregator, announce, start_reports, watch_with_dashboard
 from kilowatch.stack.parent import ParentPipe
 from kilowatch.stack.ports import free_port
 from kilowatch.stack.signals import stop_on_signals
@@ -26,9 +21,7 @@ from telemetry.text import counted
 NAME = "recording"
 
 
-def watch_recording(
-    file: Path, config: Path | None, show: Callable[[str, StartedAggregator], None]
-) -> None:
+def watch_recording(file: Path, config: Path | None, show: Callable[[str, StartedAggregator], None]) -> None:
     """Read FILE in a child process and show the dashboard. Raises `SourceError` for a file that is no
     recording, or is empty."""
     check(file)
@@ -46,9 +39,7 @@ def check(file: Path) -> None:
         raise no_message(file)
 
 
-def serve_recording(
-    file: Path, config: Path | None, where: tuple[str, int], *, until_eof: bool
-) -> None:
+def serve_recording(file: Path, config: Path | None, where: tuple[str, int], *, until_eof: bool) -> None:
     """Read FILE, and serve it until a signal ends it."""
     parent = ParentPipe() if until_eof else None  # first: from now on it ends with its parent
     from aggregator.config import (  # noqa: PLC0415 - the dashboard's process needs none of it
@@ -64,9 +55,8 @@ def serve_recording(
         stop = stop_on_signals(parent)
         usual = loaded or AggregatorConfig()
         given = msgspec.structs.replace(
-            usual, cluster=usual.cluster if loaded else NAME, data_dir=Path(folder),
-            store=StoreConfig(),
-        )  # fmt: skip
+            usual, cluster=usual.cluster if loaded else NAME, data_dir=Path(folder), store=StoreConfig()
+        )
         report(StartReport(f"the recording {file} is read"))
         view = await asyncio.to_thread(RecordedCluster, file, read(file), given)
         announce(f"read {counted(view.messages, 'message')} of {file}")

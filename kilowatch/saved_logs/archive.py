@@ -25,9 +25,7 @@ _TOOLS = re.compile(
     r"syslog|messages|dcgmi?|diag|health|nvlink|topo|smi|report|log|txt|xml|json|csv|out|gz|bz2|xz|old)s?",
     re.IGNORECASE,
 )
-_PLAIN = frozenset(
-    {"", "log", "logs", "var", "tmp", "home", "root", "data", "files", "nodes", "hosts"}
-)
+_PLAIN = frozenset({"", "log", "logs", "var", "tmp", "home", "root", "data", "files", "nodes", "hosts"})
 
 
 def node_of_name(name: str) -> str | None:
@@ -56,9 +54,7 @@ def files_of(folder: Path) -> Iterator[tuple[Path, str]]:
             continue
         count += 1
         if count > MAX_FILES:
-            raise SourceError(
-                f"{folder}: more than {MAX_FILES:,} files; the first were read. Name a smaller folder"
-            )
+            raise SourceError(f"{folder}: more than {MAX_FILES:,} files; the first were read. Name a smaller folder")
         yield path, path.relative_to(folder).as_posix()
 
 
@@ -107,21 +103,15 @@ def read_tar(parts: Iterator[bytes], where: str, read: Callable[[BinaryIO, str],
                     continue
                 count += 1
                 if count > MAX_FILES:
-                    raise SourceError(
-                        f"{where}: more than {MAX_FILES:,} files; the first were read"
-                    )
+                    raise SourceError(f"{where}: more than {MAX_FILES:,} files; the first were read")
                 file = archive.extractfile(member)
                 if file is not None:
                     read(file, member.name)  # type: ignore[arg-type]  # has what is used of BinaryIO
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        raise SourceError(
-            f"{where}: damaged or cut off tar archive: {error}. {count} files were read"
-        ) from error
+        raise SourceError(f"{where}: damaged or cut off tar archive: {error}. {count} files were read") from error
 
 
-def read_zip(
-    stream: BinaryIO, where: str, max_size: int | None, read: Callable[[BinaryIO, str], None]
-) -> None:
+def read_zip(stream: BinaryIO, where: str, max_size: int | None, read: Callable[[BinaryIO, str], None]) -> None:
     """Call `read` with each file of a zip archive and its name. Raises `SourceError` for a damaged
     one, `LimitError` beyond `max_size` or the default limits of `telemetry.files.expansion`."""
     expansion = Expansion(where, max_size or MAX_SIZE, None if max_size else MAX_RATIO)
@@ -129,16 +119,14 @@ def read_zip(
         with zipfile.ZipFile(stream) as archive:
             for number, member in enumerate(archive.infolist()):
                 if number >= MAX_FILES:
-                    raise SourceError(
-                        f"{where}: more than {MAX_FILES:,} files; the first were read"
-                    )
+                    raise SourceError(f"{where}: more than {MAX_FILES:,} files; the first were read")
                 if member.is_dir():
                     continue
                 expansion.read(member.compress_size)
                 with archive.open(member) as file:
                     chunks = Chunks(_counted(file, expansion))
                     read(io.BufferedReader(chunks, 1024 * 1024), member.filename)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:  # fmt: skip
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
         raise SourceError(f"{where}: damaged or locked zip archive: {error}") from error
 
 

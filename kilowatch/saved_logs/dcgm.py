@@ -26,9 +26,11 @@ def part_of(text: str) -> Part | None:
     if "Overall Health" in text or "Health Monitor Report" in text:
         return _of_health(text)
     if "ealth watches not enabled" in text:
-        return Part("dcgmi health", broken=True,
-                    problem="no health watches are enabled: `dcgmi health -s a`, then ask again a "
-                    "minute later")  # fmt: skip
+        return Part(
+            "dcgmi health",
+            broken=True,
+            problem="no health watches are enabled: `dcgmi health -s a`, then ask again a minute later",
+        )
     return None
 
 
@@ -47,7 +49,11 @@ def _of_diag(text: str) -> Part:
     part = Part("dcgmi diag -j", of_driver=True)
     part.lacks = ["XIDs", "faults that come only under the load of a job"]
     body = _json(text)
-    report = next((value for key, value in body.items() if key.startswith("DCGM ")), None) if isinstance(body, dict) else None  # fmt: skip
+    report = (
+        next((value for key, value in body.items() if key.startswith("DCGM ")), None)
+        if isinstance(body, dict)
+        else None
+    )
     if not isinstance(report, dict):
         part.problem, part.broken = "it is cut off, or no JSON", True
         return part
@@ -58,9 +64,7 @@ def _of_diag(text: str) -> Part:
     return part
 
 
-def _of_results(
-    form: str, results: list[tuple[str, dict[str, Any]]], serials: dict[int, str]
-) -> Part:
+def _of_results(form: str, results: list[tuple[str, dict[str, Any]]], serials: dict[int, str]) -> Part:
     """Return what the statuses of tests say; `serials`: those of GPUs by their number."""
     part = Part(form, of_driver=True)
     part.lacks = ["XIDs", "faults that come only under the load of a job"]
@@ -82,7 +86,7 @@ def _of_results(
     passed = [name for name in dict.fromkeys(passed) if name not in bad]
     if passed:
         part.shows = [f"diagnostics passed: {', '.join(passed)}"]
-        part.lacks += [f"{name}, which was skipped" for name in dict.fromkeys(skipped) if name not in passed]  # fmt: skip
+        part.lacks += [f"{name}, which was skipped" for name in dict.fromkeys(skipped) if name not in passed]
     elif not part.findings:
         part.problem, part.broken = "no test of it has run", True
     return part
@@ -117,7 +121,7 @@ def _gpus(result: dict[str, Any]) -> list[FindingGpu]:
     words = result.get("gpu_id", result.get("gpu_ids", result.get("entity_id", "")))
     words = words if isinstance(words, list) else str(words).split(",")
     numbers = [str(word).strip() for word in words]
-    return [FindingGpu(index=int(word)) for word in numbers if word.isascii() and word.isdigit() and len(word) < 4]  # fmt: skip
+    return [FindingGpu(index=int(word)) for word in numbers if word.isascii() and word.isdigit() and len(word) < 4]
 
 
 def _entities(body: dict[str, Any]) -> dict[int, str]:
@@ -136,8 +140,11 @@ def _completed(gpu: FindingGpu, serials: dict[int, str]) -> FindingGpu:
 
 
 def _of_result(name: str, status: str, result: dict[str, Any], gpus: list[FindingGpu]) -> Finding:
-    warnings = [each if isinstance(each, dict) else {"warning": each} for each in _list(result.get("warnings") or result.get("warning"))]  # fmt: skip
-    lines = [str(each.get("warning", ""))[:500] for each in warnings] or [str(result.get("info", ""))[:500]]  # fmt: skip
+    warnings = [
+        each if isinstance(each, dict) else {"warning": each}
+        for each in _list(result.get("warnings") or result.get("warning"))
+    ]
+    lines = [str(each.get("warning", ""))[:500] for each in warnings] or [str(result.get("info", ""))[:500]]
     isolate = any(each.get("error_severity") == _ISOLATE for each in warnings)
     if status.startswith("warn"):
         severity = XidSeverity.TICKET if isolate else XidSeverity.INFO
@@ -152,8 +159,7 @@ def _of_result(name: str, status: str, result: dict[str, Any], gpus: list[Findin
     if severity is XidSeverity.INFO:
         action = "DCGM warns; read the line."
     lines = [f"{name}: {each}" for each in lines]
-    one = Finding(severity=severity, fault="diagnostics_failed", line=lines[0], lines=lines[:12],
-                  action=action)  # fmt: skip
+    one = Finding(severity=severity, fault="diagnostics_failed", line=lines[0], lines=lines[:12], action=action)
     return with_rule(of_gpus(one, gpus))
 
 
@@ -178,14 +184,9 @@ def _of_health(text: str) -> Part:
     part.lacks = ["errors of before the watches were enabled", "XIDs"]
     body = _json(text) if text.lstrip().startswith("{") else None
     rows = list(_json_rows(body)) if body is not None else list(_table_rows(text))
-    overall = (
-        next((value for key, value in rows if key == "Overall Health"), "").strip(" .").lower()
-    )
+    overall = next((value for key, value in rows if key == "Overall Health"), "").strip(" .").lower()
     if overall not in _WORDS:
-        part.problem, part.broken = (
-            "it has no overall health: it is cut off, or no watch is set",
-            True,
-        )
+        part.problem, part.broken = ("it has no overall health: it is cut off, or no watch is set", True)
         return part
     severity = _WORDS[overall]
     if severity is None:
@@ -210,8 +211,7 @@ def _of_watch(severity: XidSeverity, lines: list[str], gpus: list[FindingGpu]) -
         if severity is XidSeverity.PAGE
         else "A health watch of DCGM warns. Look for its cause in the kernel log and `nvidia-smi -q`."
     )
-    one = Finding(severity=severity, fault="health_watch", line=lines[0], lines=lines[:12],
-                  action=action)  # fmt: skip
+    one = Finding(severity=severity, fault="health_watch", line=lines[0], lines=lines[:12], action=action)
     return with_rule(of_gpus(one, gpus))
 
 

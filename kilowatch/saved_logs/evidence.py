@@ -15,13 +15,7 @@ from itertools import chain, islice
 
 import msgspec
 
-from alerts.diagnosis.finding import (
-    Finding,
-    FindingEvidence,
-    FindingGpu,
-    FindingReadings,
-    Observation,
-)
+from alerts.diagnosis.finding import Finding, FindingEvidence, FindingGpu, FindingReadings, Observation
 from alerts.diagnosis.log_time import FindingTime
 from alerts.diagnosis.merging import shows_as
 from alerts.message.card import AROUND_NS, GPU_METRICS, NEARBY, remedy_of, runbook_file
@@ -84,14 +78,11 @@ class EvidenceIndex:
                     continue
                 if one.kind == "lines":
                     self._boards.setdefault(board, []).append(one)
-                elif (
-                    key := (board, one.node, one.fault)
-                ) not in known:  # it lasts, until it is seen no more
+                elif (key := (board, one.node, one.fault)) not in known:  # it lasts, until it is seen no more
                     known.add(key)
                     self._states.setdefault(board, []).append(one)
         self._own = {
-            board: Counter((one.node, _time_key(one.at)) for one in found)
-            for board, found in self._boards.items()
+            board: Counter((one.node, _time_key(one.at)) for one in found) for board, found in self._boards.items()
         }
         self._readings: dict[tuple[str | None, str], list[GpuReadings]] = {}
         for node, each in readings:
@@ -116,13 +107,16 @@ class EvidenceIndex:
             history=history,
             history_total=past_total,
             remedy=remedy_of(
-                rule, _SEVERITIES[finding.severity], None if rule is None else rule.remediation,
-                finding.action, "" if rule is None else runbook_file(rule.runbook),
+                rule,
+                _SEVERITIES[finding.severity],
+                None if rule is None else rule.remediation,
+                finding.action,
+                "" if rule is None else runbook_file(rule.runbook),
                 {name: word for name, word in place.items() if word},
             ),
             commands=list(_commands(finding, gpu, rule)),
             missing=missing,
-        )  # fmt: skip
+        )
 
     def _nearby(self, finding: Finding, missing: dict[str, str]) -> tuple[list[Observation], int]:
         """Return what else the files tell of the node within five minutes, and how much of it there is."""
@@ -147,8 +141,7 @@ class EvidenceIndex:
             return [], 0
         if any(not (gpu.serial or gpu.uuid) for gpu in finding.gpus):
             missing["history"] = (
-                "no file names the serial number or UUID of the board: what is known of it is by "
-                "node and PCI address"
+                "no file names the serial number or UUID of the board: what is known of it is by node and PCI address"
             )
         own = (finding.node, _time_key(finding.moment))
         found: dict[int, Observation] = {}
@@ -180,9 +173,7 @@ class EvidenceIndex:
                     f"is {_CLOCKS.get(moment.clock, 'unknown')}: they can't be compared"
                 )
                 continue
-            near = [
-                each for each in alike if abs(each[0].seconds - moment.seconds) <= AROUND_SECONDS
-            ]
+            near = [each for each in alike if abs(each[0].seconds - moment.seconds) <= AROUND_SECONDS]
             near.sort(key=lambda each: abs(each[0].seconds - moment.seconds))
             if len(near) < 2:
                 missing["readings"] = "the files have fewer than two within five minutes"
@@ -195,14 +186,9 @@ class EvidenceIndex:
         return FindingReadings()
 
 
-def with_evidence(
-    findings: Sequence[Finding], index: EvidenceIndex, rules: Mapping[str, Rule]
-) -> list[Finding]:
+def with_evidence(findings: Sequence[Finding], index: EvidenceIndex, rules: Mapping[str, Rule]) -> list[Finding]:
     """Return findings, each with its card."""
-    return [
-        msgspec.structs.replace(one, evidence=index.card(one, rules.get(one.rule or "")))
-        for one in findings
-    ]
+    return [msgspec.structs.replace(one, evidence=index.card(one, rules.get(one.rule or ""))) for one in findings]
 
 
 _CLOCKS = {

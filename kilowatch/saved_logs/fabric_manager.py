@@ -15,8 +15,7 @@ from telemetry.notations.pci import normal_pci
 from telemetry.statements.catalogue import find_statement
 
 _LINE = re.compile(
-    r"^\[(\w{3} +\d{1,2} \d{4} \d\d:\d\d:\d\d)\] \[(\w{3,10})\] \[tid \d{1,10}\] (.{1,2000})$",
-    re.MULTILINE,
+    r"^\[(\w{3} +\d{1,2} \d{4} \d\d:\d\d:\d\d)\] \[(\w{3,10})\] \[tid \d{1,10}\] (.{1,2000})$", re.MULTILINE
 )
 _SYSLOG = re.compile(
     r"^(\w{3} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S{8,30}) \S{1,120} "
@@ -64,10 +63,7 @@ def part_of(text: str) -> Part | None:
         )
         part.broken = True
     if more:
-        part.broken, part.problem = (
-            True,
-            f"only the first {_MOST:,} lines of Fabric Manager were read",
-        )
+        part.broken, part.problem = (True, f"only the first {_MOST:,} lines of Fabric Manager were read")
     return part
 
 
@@ -89,9 +85,8 @@ def unknown_part(text: str) -> Part | None:
     if _SIGN.search(text[:262144]) is None:
         return None
     return Part(
-        "log of Fabric Manager", broken=True,
-        problem="it names Fabric Manager, but its lines are of no known form",
-    )  # fmt: skip
+        "log of Fabric Manager", broken=True, problem="it names Fabric Manager, but its lines are of no known form"
+    )
 
 
 def _of_line(match: re.Match[str], *, later: bool) -> Finding | None:
@@ -101,40 +96,58 @@ def _of_line(match: re.Match[str], *, later: bool) -> Finding | None:
     bus = _BUS.search(message)
     where = [FindingGpu(uuid=uuid) for uuid in dict.fromkeys(_UUID.findall(message))][:8]
     if sxid is not None:
-        record = SXid(int(sxid[2]), normal_pci(bus[1]) if bus else None, bus[1] if bus else "",
-                      message, fatal=sxid[1].lower() == "fatal")  # fmt: skip
+        record = SXid(
+            int(sxid[2]),
+            normal_pci(bus[1]) if bus else None,
+            bus[1] if bus else "",
+            message,
+            fatal=sxid[1].lower() == "fatal",
+        )
         fault, severity = evaluate_switch(record)
         ports = [int(port) for port in _PORT.findall(message)]
         one = Finding(
-            severity=severity, fault=fault, sxids=[record.sxid], links=ports, first=match[1],
-            last=match[1], line=line, lines=[line],
+            severity=severity,
+            fault=fault,
+            sxids=[record.sxid],
+            links=ports,
+            first=match[1],
+            last=match[1],
+            line=line,
+            lines=[line],
             action=_SWITCH[severity] + (f" NVSwitch {record.pci}." if record.pci else ""),
-        )  # fmt: skip
+        )
         return with_rule(of_gpus(one, where))
     silent = match.re is _SYSLOG and _FAILS.search(message) is None
     if silent or level not in {"ERROR", "CRITICAL", "FATAL", "ALERT", "NV-FABRICMANAGER"}:
         return None
     severity = XidSeverity.INFO if later else XidSeverity.TICKET
     action = (
-        "Fabric Manager reported an error, and configured the fabric after it. Nothing, unless it "
-        "comes again."
+        "Fabric Manager reported an error, and configured the fabric after it. Nothing, unless it comes again."
         if later
         else "Fabric Manager reported an error, and has not configured the fabric since: work over "
         "NVLink may fail. Read the line; check that its version is the driver's, and that all GPUs "
         "and NVSwitches are there."
     )
-    one = Finding(severity=severity, fault="fabric", first=match[1], last=match[1], line=line,
-                  lines=[line], action=action)  # fmt: skip
+    one = Finding(
+        severity=severity, fault="fabric", first=match[1], last=match[1], line=line, lines=[line], action=action
+    )
     return with_rule(of_gpus(one, where))
 
 
 def _again(known: Finding, one: Finding) -> Finding:
     gpus = list(dict.fromkeys([*known.gpus, *one.gpus]))
     merged = Finding(
-        severity=known.severity, fault=known.fault, sxids=known.sxids,
-        links=sorted({*known.links, *one.links}), count=known.count + 1, first=known.first,
-        last=one.last, line=known.line, lines=[*known.lines, *one.lines][:12], action=known.action,
-    )  # fmt: skip
+        severity=known.severity,
+        fault=known.fault,
+        sxids=known.sxids,
+        links=sorted({*known.links, *one.links}),
+        count=known.count + 1,
+        first=known.first,
+        last=one.last,
+        line=known.line,
+        lines=[*known.lines, *one.lines][:12],
+        action=known.action,
+    )
     return with_rule(of_gpus(merged, gpus))
 
 

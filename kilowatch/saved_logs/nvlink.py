@@ -48,13 +48,13 @@ def parts_of(text: str) -> Iterator[Part]:
         yield _of_counters(counters)
     if not status and not counters and any(block.capabilities for block in blocks):
         yield Part(
-            "nvidia-smi nvlink -c", gpus=[block.gpu for block in blocks],
+            "nvidia-smi nvlink -c",
+            gpus=[block.gpu for block in blocks],
             problem="it lists what the NVLinks are able to do, not whether they work: "
             "save `nvidia-smi nvlink -s` and `-e` too",
-        )  # fmt: skip
+        )
     if not blocks and any(_CAPABILITY.fullmatch(line) for line in text[:65536].split("\n")):
-        yield Part("nvidia-smi nvlink -c",
-                   problem="it lists what NVLinks are able to do, not whether they work")  # fmt: skip
+        yield Part("nvidia-smi nvlink -c", problem="it lists what NVLinks are able to do, not whether they work")
 
 
 def _blocks(text: str) -> list[_GpuLines]:
@@ -77,11 +77,7 @@ def _blocks(text: str) -> list[_GpuLines]:
             block.none_active = True
         elif not line[0].isspace():
             block = None
-    return [
-        each
-        for each in found
-        if each.states or each.counters or each.capabilities or each.none_active
-    ]
+    return [each for each in found if each.states or each.counters or each.capabilities or each.none_active]
 
 
 def snapshots_of(blocks: list[_GpuLines]) -> list[GpuSnapshot]:
@@ -92,10 +88,14 @@ def snapshots_of(blocks: list[_GpuLines]) -> list[GpuSnapshot]:
         links = [states.get(number, False) for number in range(max(states, default=-1) + 1)]
         found.append(
             GpuSnapshot(
-                pci=None, name=block.gpu.name or "", readings={}, uuid=block.gpu.uuid,
-                index=block.gpu.index, links=[False] * 64 if block.none_active else links,
+                pci=None,
+                name=block.gpu.name or "",
+                readings={},
+                uuid=block.gpu.uuid,
+                index=block.gpu.index,
+                links=[False] * 64 if block.none_active else links,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -113,9 +113,7 @@ def _of_status(blocks: list[_GpuLines]) -> Part:
             "down. See `nvidia-smi -q` (MIG, Fabric), fabricmanager.log and the kernel log"
         )
     elif down and len(blocks) == 1:
-        part.problem = (
-            f"links {numbers} are inactive, and no second GPU shows whether they are wired"
-        )
+        part.problem = f"links {numbers} are inactive, and no second GPU shows whether they are wired"
         part.broken = True
     else:
         part.shows = [f"NVLinks: {active} active on {counted(len(gpus), 'GPU')}"]
@@ -133,17 +131,18 @@ def _of_counters(blocks: list[_GpuLines]) -> Part:
         grown += len(counted)
         bad = {key: count for key, count in counted.items() if _IS_FAULT.search(key[1])}
         if bad:
-            lines = [
-                f"GPU {block.gpu.index}: Link {link}: {name}: {count}"
-                for (link, name), count in counted.items()
-            ]
+            lines = [f"GPU {block.gpu.index}: Link {link}: {name}: {count}" for (link, name), count in counted.items()]
             one = Finding(
-                severity=XidSeverity.TICKET, fault="nvlink_noise", count=len(bad), line=lines[0],
-                lines=lines[:12], links=sorted({link for link, _ in bad}),
+                severity=XidSeverity.TICKET,
+                fault="nvlink_noise",
+                count=len(bad),
+                line=lines[0],
+                lines=lines[:12],
+                links=sorted({link for link, _ in bad}),
                 action="Links went down and had to recover since the driver was loaded. Look for a "
                 "reset or a lost GPU at that time; read the counters again, and if they grow, "
                 "drain and reset the GPU and check the link.",
-            )  # fmt: skip
+            )
             part.findings.append(with_rule(of_gpus(one, [block.gpu])))
     if grown and not part.findings:
         part.problem = (

@@ -22,14 +22,7 @@ from alerts.diagnosis.finding import Finding, Observation, with_rule
 from alerts.diagnosis.log_time import FindingTime, LogClock, time_of_document
 from alerts.diagnosis.merging import GpuIdentities, merge
 from alerts.diagnosis.node_faults import parts_of_a_node
-from alerts.diagnosis.snapshot import (
-    CHECKED,
-    GpuSnapshot,
-    denied_by,
-    evaluate_snapshots,
-    proved_by,
-    unproved,
-)
+from alerts.diagnosis.snapshot import CHECKED, GpuSnapshot, denied_by, evaluate_snapshots, proved_by, unproved
 from alerts.message.card import GPU_METRICS
 from alerts.rules.rule import load
 from alerts.xid.catalogue import XidSeverity
@@ -141,13 +134,9 @@ class SavedLogReader:
         start = stream.read(4)
         if is_zip(start):
             if stream.seekable():
-                self._read_archive(
-                    where, lambda read: read_zip(stream, where, self._max_size, read)
-                )
+                self._read_archive(where, lambda read: read_zip(stream, where, self._max_size, read))
             else:
-                self._fail(
-                    where, "a zip archive can't be read from a pipe. Save it to a file first"
-                )
+                self._fail(where, "a zip archive can't be read from a pipe. Save it to a file first")
             return
         notes: list[str] = []
         parts = expanded(_Again(start, stream), where, notes, self._max_size)  # type: ignore[arg-type]  # has what is used of BinaryIO
@@ -188,9 +177,7 @@ class SavedLogReader:
                 file.node = node
                 self._log.name_node(node, file.where)
 
-    def _read_archive(
-        self, where: str, each: Callable[[Callable[[BinaryIO, str], None]], None]
-    ) -> None:
+    def _read_archive(self, where: str, each: Callable[[Callable[[BinaryIO, str], None]], None]) -> None:
         """Read the files of an archive, which may together expand to as much as one file may."""
         total = Expansion(where, self._max_size or MAX_SIZE)
         before = len(self._files)
@@ -235,9 +222,7 @@ class SavedLogReader:
         file.empty = not whole.strip()
         file.parts = parts_of(whole, where)
         if size > MAX_SMI_BYTES and (file.parts or not kernel.seen):  # kernel lines are all read
-            file.problems.append(
-                f"only the first {MAX_SMI_BYTES:,} characters were searched for output of tools"
-            )
+            file.problems.append(f"only the first {MAX_SMI_BYTES:,} characters were searched for output of tools")
         if kernel.seen or self._log.records > before:
             file.parts.append(kernel.part(self._log.records > before))
             file.kernel = file.parts[-1]
@@ -272,13 +257,10 @@ class SavedLogReader:
         parts = [(file, file.node or only, part) for file in self._files for part in file.parts]
         known = GpuIdentities((node, gpu) for _, node, part in parts for gpu in part.gpus)
         shown = known.identify(
-            msgspec.structs.replace(
-                one, node=node, files=[file.where],
-                moment=_moment_of(one, file.where),
-            )
+            msgspec.structs.replace(one, node=node, files=[file.where], moment=_moment_of(one, file.where))
             for file, node, part in parts
             for one in part.findings
-        )  # fmt: skip
+        )
         found = known.identify(merge(known.identify(self._log.incidents(only)), shown))
         if not found:
             return []
@@ -310,9 +292,7 @@ class SavedLogReader:
             proves = part.shows and (driver or not part.needs_driver)
             if part is file.kernel:
                 unknown = self._log.unknown_lines(file.where)
-                problems += [
-                    f"{part.format}: {_of_unknown(name, *unknown[name])}" for name in unknown
-                ]
+                problems += [f"{part.format}: {_of_unknown(name, *unknown[name])}" for name in unknown]
                 if GPU_DRIVER in unknown:
                     continue
             shows += part.shows if proves else []
@@ -338,20 +318,27 @@ class SavedLogReader:
         elif problems:
             answer = Answer.UNJUDGED
         return FileAnswer(
-            file=file.where, answer=answer, node=file.node, shows=shows, lacks=lacks,
-            formats=list(dict.fromkeys(part.format for part in file.parts)), problems=problems,
+            file=file.where,
+            answer=answer,
+            node=file.node,
+            shows=shows,
+            lacks=lacks,
+            formats=list(dict.fromkeys(part.format for part in file.parts)),
+            problems=problems,
             subsystems=subsystems,
-        )  # fmt: skip
+        )
 
     def _subsystems(self, file: _File, driver: bool) -> dict[str, str]:
         """Return what a kernel log says of each part of the node. `driver`: whether it is known that one runs."""
         faulty, unknown = self._log.faulty_parts(file.where), self._log.unknown_lines(file.where)
         return {
-            name: FAULTY if name in faulty
-            else UNKNOWN if name in unknown or (name == GPU_DRIVER and not driver)
+            name: FAULTY
+            if name in faulty
+            else UNKNOWN
+            if name in unknown or (name == GPU_DRIVER and not driver)
             else WELL
             for name in parts_of_a_node()
-        }  # fmt: skip
+        }
 
 
 def _moment_of(one: Finding, where: str) -> FindingTime | None:
@@ -371,9 +358,17 @@ def _placed(observed: Iterable[Observation], known: GpuIdentities) -> Iterator[O
 def _state(one: Finding) -> Observation:
     """Return a finding of a document as what it tells of its node at its moment."""
     return Observation(
-        what=one.fault, fault=one.fault, severity=one.severity, kind="state", node=one.node,
-        gpus=one.gpus, at=one.moment, count=one.count, line=one.line, file=one.files[0],
-    )  # fmt: skip
+        what=one.fault,
+        fault=one.fault,
+        severity=one.severity,
+        kind="state",
+        node=one.node,
+        gpus=one.gpus,
+        at=one.moment,
+        count=one.count,
+        line=one.line,
+        file=one.files[0],
+    )
 
 
 _ANSWERS = {
@@ -386,8 +381,7 @@ WELL, FAULTY, UNKNOWN = "clean", "fault", "can't say"
 """Answers for a part of the node."""
 _WORST = (Answer.PAGE, Answer.TICKET, Answer.UNJUDGED, Answer.CLEAN)
 _NO_DRIVER = (
-    "nothing in it is of the NVIDIA driver, so it does not show whether a GPU is there: save "
-    "`nvidia-smi -q` too"
+    "nothing in it is of the NVIDIA driver, so it does not show whether a GPU is there: save `nvidia-smi -q` too"
 )
 _NO_PROOF = "nothing in it shows the health of a GPU"
 _NOTHING = "neither a kernel log nor output of nvidia-smi, Fabric Manager or DCGM"
@@ -491,7 +485,7 @@ def _moment(line: str) -> str | None:
     return LogClock().read(line[: message_start(line)]).text
 
 
-_SYSLOG = re.compile(r"^(?:<\d{1,3}>)?\w{3} [ \d]\d \d\d:\d\d:\d\d \S{1,120} [^\s:]{1,80}: ", re.MULTILINE)  # fmt: skip
+_SYSLOG = re.compile(r"^(?:<\d{1,3}>)?\w{3} [ \d]\d \d\d:\d\d:\d\d \S{1,120} [^\s:]{1,80}: ", re.MULTILINE)
 _NEAR = 262_144
 _UNAME = re.compile(r"\bLinux ([A-Za-z0-9][\w.-]{0,120}) \d{1,3}\.\d{1,4}[\w.+-]{0,80} #\d")
 """`uname -a` in a bug report."""
@@ -503,9 +497,7 @@ def _unknown(text: str) -> list[Part]:
     if part is None and "\0" in text[:65536]:
         part = Part("binary file", problem="it holds no text", broken=True)
     if part is None and _SYSLOG.search(text[:_NEAR]) is not None:
-        part = Part(
-            "syslog", problem="no line of the kernel is in it, only of programs", broken=True
-        )
+        part = Part("syslog", problem="no line of the kernel is in it, only of programs", broken=True)
     if part is None and text.strip():
         part = Part("unknown format", problem=_NOTHING, broken=True)
     return [] if part is None else [part]
@@ -525,20 +517,14 @@ def _bug_report(text: str) -> Part | None:
 # Output of tools, anywhere in a text.
 
 _SMI = re.compile(r"<nvidia_smi_log|=NVSMI LOG=|Unable to determine the device handle for")
-_SECTION = re.compile(r"^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]\s*$", re.MULTILINE)  # fmt: skip
+_SECTION = re.compile(r"^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]\s*$", re.MULTILINE)
 
 
 def parts_of(text: str, where: str) -> list[Part]:
     """Return a part for each format of a text other than the kernel log."""
     parts = list(_smi(text, where))
     parts += nvlink.parts_of(text)
-    for read in (
-        topology.part_of,
-        table.table_of,
-        table.csv_of,
-        fabric_manager.part_of,
-        dcgm.part_of,
-    ):
+    for read in (topology.part_of, table.table_of, table.csv_of, fabric_manager.part_of, dcgm.part_of):
         part = read(text)
         if part is not None:
             parts.append(part)
@@ -548,9 +534,7 @@ def parts_of(text: str, where: str) -> list[Part]:
 def _smi(text: str, where: str) -> Iterator[Part]:
     """Yield what `nvidia-smi -q` shows in a text, or the failure that it printed."""
     if _SMI.search(text) is None and _SECTION.search(text) is None:
-        alone = (
-            len(text) < 8192 and "NVRM" not in text
-        )  # no boot log in which a service gave up once
+        alone = len(text) < 8192 and "NVRM" not in text  # no boot log in which a service gave up once
         failure = failure_of(text) if alone else None
         if failure is not None:
             yield Part("nvidia-smi", [_of_failure(failure)])
@@ -573,18 +557,12 @@ def part_of_document(document: Document, where: str, *, whole: bool) -> Part:
     gpus = snapshots_of(document)
     at = document.fact("timestamp")
     moment = time_of_document(at, where)
-    found = [
-        msgspec.structs.replace(one, first=at, last=at, moment=moment)
-        for one in evaluate_snapshots(gpus)
-    ]
+    found = [msgspec.structs.replace(one, first=at, last=at, moment=moment) for one in evaluate_snapshots(gpus)]
     part = Part("nvidia-smi -q", found, of_driver=True)
     part.readings = [
-        GpuReadings(
-            gpu.identity, moment,
-            {name: gpu.readings[name] for name in GPU_METRICS if name in gpu.readings},
-        )
+        GpuReadings(gpu.identity, moment, {name: gpu.readings[name] for name in GPU_METRICS if name in gpu.readings})
         for gpu in gpus
-    ]  # fmt: skip
+    ]
     part.gpus = [gpu.identity for gpu in gpus]
     part.shows, part.lacks = proved_by(gpus)
     part.lacks += ["XIDs", "NVLinks"]
@@ -679,23 +657,18 @@ def _snapshot(raw: SmiGpu, gpu: Gpu, links: list[tuple[int, float | None]]) -> G
             or any(is_denied(raw.values.get(path, "")) for path in BY_NAME[name].readers("smi"))
         ],
         license=next((word for path in _LICENSES if gap_of(word := raw.values.get(path, "")) is None), ""),
-    )  # fmt: skip
+    )
 
 
 _FABRIC_STATUS = "fabric/status"
 """An error there is the state of the fabric."""
-_LICENSES = (
-    "vgpu_software_licensed_product/license_status",
-    "grid_licensed_product/license_status",
-)
-_RESET_STATUS = (
-    ("gpu_reset_status/drain_and_reset_recommended", 4.0),
-    ("gpu_reset_status/reset_required", 1.0),
-)
+_LICENSES = ("vgpu_software_licensed_product/license_status", "grid_licensed_product/license_status")
+_RESET_STATUS = (("gpu_reset_status/drain_and_reset_recommended", 4.0), ("gpu_reset_status/reset_required", 1.0))
 
 
 def _of_failure(failure: Failure) -> Finding:
     fault = {"mismatched": "driver_mismatch", "up": "gpu_missing"}.get(failure.state, "driver_down")
-    one = Finding(severity=XidSeverity.TICKET, fault=fault, action=failure.message,
-                  line=failure.message, lines=[failure.message])  # fmt: skip
+    one = Finding(
+        severity=XidSeverity.TICKET, fault=fault, action=failure.message, line=failure.message, lines=[failure.message]
+    )
     return with_rule(one)

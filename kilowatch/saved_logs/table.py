@@ -9,14 +9,7 @@ from collections.abc import Mapping
 
 from alerts.diagnosis.finding import Finding, FindingGpu, of_gpus, with_rule
 from alerts.diagnosis.log_time import time_of_document
-from alerts.diagnosis.snapshot import (
-    UNREAD_ACTION,
-    GpuSnapshot,
-    denied_by,
-    evaluate_snapshots,
-    proved_by,
-    unproved,
-)
+from alerts.diagnosis.snapshot import UNREAD_ACTION, GpuSnapshot, denied_by, evaluate_snapshots, proved_by, unproved
 from alerts.xid.catalogue import XidSeverity
 from collector.smi.values import convert, gap_of, is_denied, is_error
 from kilowatch.saved_logs.evidence import GpuReadings
@@ -83,21 +76,31 @@ def _of_row(row: re.Match[str], lines: list[str]) -> list[Finding]:
     ecc = row[6].strip()
     if ecc.isdigit() and int(ecc[:15]) > 0:
         found.append(
-            Finding(severity=XidSeverity.TICKET, fault="ecc_volatile", line=shown[0],
-                    lines=shown[:1], action=f"{ecc} uncorrected memory errors since the driver "
-                    "loaded. Look for XIDs 48, 94 and 95 in the kernel log, and reset the GPU when "
-                    "it is next idle.")
-        )  # fmt: skip
+            Finding(
+                severity=XidSeverity.TICKET,
+                fault="ecc_volatile",
+                line=shown[0],
+                lines=shown[:1],
+                action=f"{ecc} uncorrected memory errors since the driver "
+                "loaded. Look for XIDs 48, 94 and 95 in the kernel log, and reset the GPU when "
+                "it is next idle.",
+            )
+        )
     broken = [each for each in shown if "ERR!" in each or "Unknown Error" in each]
     if any(LOST.search(each) for each in shown):
         found.append(
-            Finding(severity=XidSeverity.PAGE, fault="gpu_lost", line=shown[0], lines=shown,
-                    action="The driver no longer reaches this GPU. Drain the node and reboot it.")
-        )  # fmt: skip
+            Finding(
+                severity=XidSeverity.PAGE,
+                fault="gpu_lost",
+                line=shown[0],
+                lines=shown,
+                action="The driver no longer reaches this GPU. Drain the node and reboot it.",
+            )
+        )
     elif broken:
         found.append(
             Finding(severity=XidSeverity.TICKET, fault="gpu_unread", line=broken[0], lines=broken, action=UNREAD_ACTION)
-        )  # fmt: skip
+        )
     return found
 
 
@@ -187,10 +190,7 @@ def csv_of(text: str) -> Part | None:
     if not found:
         part.problem = "CSV with the names of its columns and no line of a GPU"
     elif not part.shows:
-        part.problem = (
-            "no column of it shows the health of a GPU, only load, power or clocks: save "
-            "`nvidia-smi -q`"
-        )
+        part.problem = "no column of it shows the health of a GPU, only load, power or clocks: save `nvidia-smi -q`"
     elif denied := denied_by(found):
         part.problem, part.broken = DENIED.format("; ".join(denied)), True
     elif silent := unproved(found):

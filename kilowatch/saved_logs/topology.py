@@ -10,8 +10,7 @@ from alerts.xid.catalogue import XidSeverity
 from kilowatch.saved_logs.part import Part
 
 _HEAD = re.compile(
-    r"^[ \t]{0,40}(?:\x1b\[\d{0,2}m)?[ \t]{0,40}((?:GPU\d{1,3}[ \t]{1,40}){1,256})[^\n]{0,4000}Affinity",
-    re.MULTILINE,
+    r"^[ \t]{0,40}(?:\x1b\[\d{0,2}m)?[ \t]{0,40}((?:GPU\d{1,3}[ \t]{1,40}){1,256})[^\n]{0,4000}Affinity", re.MULTILINE
 )
 _ROW = re.compile(r"^(?:\x1b\[\d{0,2}m)?GPU(\d{1,3})\s+(\S.*)$", re.MULTILINE)
 _PATH = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|NV\d{1,3}|N/A|OK")
@@ -58,10 +57,13 @@ def part_of(text: str) -> Part | None:
     for name in weak:
         line = f"GPU{name} {' '.join(rows[name])}"
         one = Finding(
-            severity=XidSeverity.TICKET, fault="nvlink_down", line=line, lines=[line],
+            severity=XidSeverity.TICKET,
+            fault="nvlink_down",
+            line=line,
+            lines=[line],
             action=f"This GPU reaches others over fewer NVLinks than the usual {full}. See "
             "`nvidia-smi nvlink -s` and the kernel log; drain and reset the GPU if links stay down.",
-        )  # fmt: skip
+        )
         part.findings.append(with_rule(of_gpus(one, [FindingGpu(index=name)])))
     if not weak:
         part.shows = [f"NVLinks: each of {len(names)} GPUs reaches each other over {full}"]

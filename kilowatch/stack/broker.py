@@ -54,19 +54,12 @@ dynamic_filters = true
 
 def client_of(host: str, port: int, folder: Path) -> BrokerConfig:
     """Return how the parts of one stack connect to their broker, whose files are in `folder`."""
-    return BrokerConfig(
-        host=host,
-        port=port,
-        username=EMBEDDED_USER,
-        password_file=folder / f"broker-{port}.password",
-    )
+    return BrokerConfig(host=host, port=port, username=EMBEDDED_USER, password_file=folder / f"broker-{port}.password")
 
 
 def meters_of(port: int, folder: Path) -> BrokerConfig:
     """Return how the aggregator connects to the broker of meters, whose password its owner may write."""
-    return BrokerConfig(
-        host="127.0.0.1", port=port, username=METERS_USER, password_file=folder / "meters.password"
-    )
+    return BrokerConfig(host="127.0.0.1", port=port, username=METERS_USER, password_file=folder / "meters.password")
 
 
 def _escaped(text: str) -> str:
@@ -77,9 +70,7 @@ def _escaped(text: str) -> str:
 class EmbeddedBroker:
     """MQTT broker in a child process, which always ends with this process."""
 
-    def __init__(
-        self, host: str, port: int, folder: Path, *, own: bool = True, option: str = "--broker-port"
-    ) -> None:
+    def __init__(self, host: str, port: int, folder: Path, *, own: bool = True, option: str = "--broker-port") -> None:
         """`folder`: its settings and its password are written there at the start. `own`: for the parts of this stack;
         else for meters on the network, whose password lasts. `option` names its port."""
         self.host = host
@@ -120,10 +111,7 @@ class EmbeddedBroker:
         else:
             os.close(private_file.write(password_file, f"{self._password}\n"))
         text = _SETTINGS.format(
-            host=self.host,
-            port=self.port,
-            user=self.config.username,
-            password=_escaped(self._password),
+            host=self.host, port=self.port, user=self.config.username, password=_escaped(self._password)
         )
         os.close(private_file.write(file, text))
         return file
@@ -136,18 +124,17 @@ class EmbeddedBroker:
         try:
             self._published.enter_context(
                 local_token.published(
-                    local_token.state_folders()[0],
-                    [(self.host, self.port)],
-                    self._password,
-                    local_token.BROKERS,
+                    local_token.state_folders()[0], [(self.host, self.port)], self._password, local_token.BROKERS
                 )
             )
         except (OSError, IndexError) as error:
             log.warning(
                 "other programs do not find the broker's password by themselves (%s): set "
-                "broker.username = \"%s\" and broker.password_file = \"%s\"",
-                error, EMBEDDED_USER, self.config.password_file,
-            )  # fmt: skip
+                'broker.username = "%s" and broker.password_file = "%s"',
+                error,
+                EMBEDDED_USER,
+                self.config.password_file,
+            )
 
     @property
     def pid(self) -> int | None:

@@ -108,9 +108,7 @@ class LocalCollectors:
                 tasks.append(group.create_task(work, name=f"collector {part.config.node}"))
                 group.create_task(self._begun(reporting, free), name=f"start {part.config.node}")
         summaries = [task.result() for task in tasks]
-        return Sampled(
-            sum(each.frames for each in summaries), sum(each.ticks_skipped for each in summaries)
-        )
+        return Sampled(sum(each.frames for each in summaries), sum(each.ticks_skipped for each in summaries))
 
     async def _begun(self, reporting: asyncio.Event, free: asyncio.Semaphore) -> None:
         """Free the place of a collector among those that start, once it reports."""

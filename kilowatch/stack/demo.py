@@ -39,16 +39,11 @@ async def run_demo(
 ) -> StackOutcome:
     """Run a scenario until `stop`. Raises `ConfigError` for an unknown scenario."""
     start_tick = int(time.time())
-    cluster = scenario(
-        name, nodes=nodes, gpus=gpus, seed=seed, start_tick=start_tick, faults=faults
-    )
+    cluster = scenario(name, nodes=nodes, gpus=gpus, seed=seed, start_tick=start_tick, faults=faults)
     folder = (data or Path(tempfile.mkdtemp(prefix="kilowatch-demo-"))).absolute()
     broker = client_of("127.0.0.1", free_port(), folder)
     aggregator = AggregatorConfig(
-        broker=broker,
-        listen=f"{http[0]}:{http[1]}",
-        data_dir=folder / "data",
-        power=site_of(cluster),
+        broker=broker, listen=f"{http[0]}:{http[1]}", data_dir=folder / "data", power=site_of(cluster)
     )
     announce(
         f"SIMULATED data: {name}, {counted(len(cluster.nodes), 'node')}, seed {seed}\n"
@@ -58,9 +53,14 @@ async def run_demo(
     )
     try:
         outcome = await run_stack(
-            simulated_collectors(cluster, broker.port, folder), aggregator, folder,
-            stop=stop, scenario=name, seconds=seconds, report=report,
-        )  # fmt: skip
+            simulated_collectors(cluster, broker.port, folder),
+            aggregator,
+            folder,
+            stop=stop,
+            scenario=name,
+            seconds=seconds,
+            report=report,
+        )
     finally:
         if data is None:
             with contextlib.suppress(OSError):

@@ -49,9 +49,7 @@ def _one_feed(cluster: Scenario) -> dict[str, Any]:
         "site": {"tariff": 0.12, "pue": 1.3},
         "circuits": {
             name: {"breaker": 60, "volts": 208, "poles": 3, "wiring": "3ph-wye", "nodes": nodes}
-            for name, nodes in zip(
-                _names("rack-feed", -(-len(cluster.nodes) // 2)), _in_pairs(cluster), strict=True
-            )
+            for name, nodes in zip(_names("rack-feed", -(-len(cluster.nodes) // 2)), _in_pairs(cluster), strict=True)
         },
         "nodes": {node: _machine(cluster) for node in cluster.nodes},
     }
@@ -67,7 +65,7 @@ def _racks(cluster: Scenario) -> dict[str, Any]:
     for number, rack in enumerate(racks):
         for role in "AB":
             panel = f"panel-{number // RACKS_A_PANEL + 1}-{role}"
-            panels[panel] = {"volts": 415, "wiring": "3ph-wye", "breaker": 600, "source": f"utility-{role}"}  # fmt: skip
+            panels[panel] = {"volts": 415, "wiring": "3ph-wye", "breaker": 600, "source": f"utility-{role}"}
             circuits[f"{rack}-{role}"] = {
                 "panel": panel,
                 "rack": rack,

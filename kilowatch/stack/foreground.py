@@ -40,9 +40,8 @@ class StartedAggregator:
         self.address = address
         self._report = StartReport("kilowatch is starting")
         self._child = start_child(
-            [sys.executable, "-m", "kilowatch", *arguments, "--until-eof"],
-            output=subprocess.PIPE, log=log,
-        )  # fmt: skip
+            [sys.executable, "-m", "kilowatch", *arguments, "--until-eof"], output=subprocess.PIPE, log=log
+        )
         threading.Thread(target=self._follow, name="start", daemon=True).start()
 
     @property
@@ -110,7 +109,7 @@ def watch_with_dashboard(
                 if error := _error(log):
                     announce(error)
                     sys.exit(child.code)
-                raise KilowattError(f"it ended with code {child.code}; its log, {log}, ends with:\n{_last(log)}")  # fmt: skip
+                raise KilowattError(f"it ended with code {child.code}; its log, {log}, ends with:\n{_last(log)}")
         finally:
             child.end()
     if show is None:

@@ -87,14 +87,10 @@ def write_to_parent(report: msgspec.Struct) -> None:
         sys.stdout.buffer.flush()
 
 
-def start_child(
-    arguments: Sequence[str], *, output: int | IO[bytes], log: IO[bytes] | None
-) -> subprocess.Popen[bytes]:
+def start_child(arguments: Sequence[str], *, output: int | IO[bytes], log: IO[bytes] | None) -> subprocess.Popen[bytes]:
     """Start a command that ends with this process: it makes a `ParentPipe`, and what a terminal sends to its
     foreground processes does not reach it. `log`: where its standard error goes; None: where ours does."""
-    return subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=output, stderr=log, process_group=0
-    )
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=output, stderr=log, process_group=0)
 
 
 def end_child(child: subprocess.Popen[bytes], seconds: float) -> None:

@@ -30,9 +30,7 @@ def free_port(host: str = "127.0.0.1") -> int:
         port = LOWEST + secrets.randbelow(HIGHEST - LOWEST)
         if is_free(host, port):
             return port
-    with (
-        socket.socket() as probe
-    ):  # nearly all are taken, or the host is not this one: the kernel says it
+    with socket.socket() as probe:  # nearly all are taken, or the host is not this one: the kernel says it
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
@@ -46,9 +44,5 @@ def pick_address(address: tuple[str, int], *, given: bool) -> tuple[str, int]:
     if port and is_free(host, port):
         return host, port
     if port and given:
-        raise ConfigError(
-            f"{host}:{port}",
-            "another process listens there already",
-            "Choose another port, or end it.",
-        )
+        raise ConfigError(f"{host}:{port}", "another process listens there already", "Choose another port, or end it.")
     return host, free_port(host)

@@ -62,9 +62,7 @@ async def run_machine(
     state = (data or settings.collector.state_dir).absolute()
     meters = None
     if meters_port is not None:
-        meters = EmbeddedBroker(
-            ALL_ADDRESSES, meters_port, state, own=False, option="--meters-port"
-        )
+        meters = EmbeddedBroker(ALL_ADDRESSES, meters_port, state, own=False, option="--meters-port")
 
     def power(tree: Mapping[str, Any]) -> dict[str, Any]:
         found = desktop((node,)) if simulated and not tree else plugged(tree, node)
@@ -109,7 +107,9 @@ async def run_machine(
         f"data {aggregator.data_dir}"
     )
     if meters is not None:
-        announce(f"Meters: MQTT to port {meters_port} of this machine, user {METERS_USER}, password in {meters.config.password_file}")  # fmt: skip
+        announce(
+            f"Meters: MQTT to port {meters_port} of this machine, user {METERS_USER}, password in {meters.config.password_file}"
+        )
     if not aggregator.power.get("circuits"):
         announce(NO_CIRCUITS)
     log_start("collector", release(), collector_facts(collector))
@@ -133,21 +133,13 @@ def with_meters(tree: Mapping[str, Any], broker: BrokerConfig) -> dict[str, Any]
     if "meter_broker" in tree:
         return dict(tree)
     entry = {"host": broker.host, "port": broker.port, "username": broker.username, "password_file": str(broker.password_file)}  # fmt: skip
-    return {
-        **tree,
-        "meter_broker": METERS_USER,
-        "brokers": {**tree.get("brokers", {}), METERS_USER: entry},
-    }
+    return {**tree, "meter_broker": METERS_USER, "brokers": {**tree.get("brokers", {}), METERS_USER: entry}}
 
 
 def _broker_port(settings: Settings, asked: int | None, announce: Callable[[str], None]) -> int:
     if asked is not None:
         if not is_free("127.0.0.1", asked):
-            raise ConfigError(
-                f"--broker-port {asked}",
-                "another process listens there already",
-                "Choose another port.",
-            )
+            raise ConfigError(f"--broker-port {asked}", "another process listens there already", "Choose another port.")
         return asked
     if is_free("127.0.0.1", settings.broker.port):
         return settings.broker.port

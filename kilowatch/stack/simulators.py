@@ -23,13 +23,7 @@ from collector.simulated import Scenario, SimulatedSource
 from kilowatch.stack.broker import client_of
 from kilowatch.stack.collectors import Collectors, LocalCollectors, Sampled, StackPart
 from kilowatch.stack.open_files import allow_open_files, processes_of
-from kilowatch.stack.parent import (
-    END_SECONDS,
-    ParentPipe,
-    end_child,
-    start_child,
-    write_to_parent,
-)
+from kilowatch.stack.parent import END_SECONDS, ParentPipe, end_child, start_child, write_to_parent
 from kilowatch.stack.start import FEW_NODES
 from telemetry.errors import KilowattError
 from telemetry.runtime.supervision import describe
@@ -96,9 +90,7 @@ def simulated_collectors(cluster: Scenario, port: int, folder: Path) -> list[Col
     processes = processes_of(count)
     level = logging.getLogger().getEffectiveLevel()
     parts = [cluster.nodes[number::processes] for number in range(processes)]
-    return [
-        SimulatorProcess(SimulatedPart(cluster, part, port, str(folder), level)) for part in parts
-    ]
+    return [SimulatorProcess(SimulatedPart(cluster, part, port, str(folder), level)) for part in parts]
 
 
 class SimulatorProcess:
@@ -147,8 +139,9 @@ class SimulatorProcess:
         if self._report.ended is None:
             log.error(
                 "the process that simulates %s has ended with code %s: they are offline",
-                counted(self.nodes, "node"), child.returncode,
-            )  # fmt: skip
+                counted(self.nodes, "node"),
+                child.returncode,
+            )
         return self._report.ended or Sampled(self._report.frames or 0)
 
     async def _follow(self, child: subprocess.Popen[bytes]) -> None:
@@ -200,10 +193,7 @@ async def _simulate(part: SimulatedPart, words: asyncio.Queue[bytes]) -> None:
             write_to_parent(PartReport(collectors.started, collectors.frames))
             await asyncio.sleep(REPORT_SECONDS)
 
-    others = [
-        asyncio.create_task(obey(), name="obey"),
-        asyncio.create_task(report(), name="report"),
-    ]
+    others = [asyncio.create_task(obey(), name="obey"), asyncio.create_task(report(), name="report")]
     sampled = await collectors.run()
     await end(others, REPORT_SECONDS)
     write_to_parent(PartReport(collectors.started, sampled.frames, sampled))

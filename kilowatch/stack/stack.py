@@ -94,17 +94,13 @@ async def run_stack(
     aggregator_stop = asyncio.Event()
 
     async def collect() -> list[Sampled]:
-        await (
-            aggregator.serving.wait()
-        )  # the screen first: collectors take what processors there are
+        await aggregator.serving.wait()  # the screen first: collectors take what processors there are
         return await asyncio.gather(*(each.run() for each in collectors))
 
     try:
         async with TaskGroup() as group:
             group.create_task(aggregator.run(aggregator_stop), name="aggregator")
-            following = group.create_task(
-                follow_start(aggregator, collectors, report), name="progress of the start"
-            )
+            following = group.create_task(follow_start(aggregator, collectors, report), name="progress of the start")
             collecting = group.create_task(collect(), name="collectors")
             await _wait(stop, seconds)
             following.cancel()

@@ -6,16 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from alerts.message.text import clean
-from api.alerts import (
-    AlertRow,
-    AlertState,
-    ChannelRow,
-    DeliveryRow,
-    Incident,
-    RuleRow,
-    Severity,
-    Silence,
-)
+from api.alerts import AlertRow, AlertState, ChannelRow, DeliveryRow, Incident, RuleRow, Severity, Silence
 from api.alerts import DeliveryOutcome as Outbound
 from kilowatch.replay.outcome import ReplayOutcome
 from kilowatch.text.table import WIDTH, columns
@@ -42,9 +33,7 @@ def incident_lines(incidents: Sequence[Incident], now: int) -> Iterator[str]:
     """Return incidents, each with key, duration, number of alerts, and state."""
     for incident in incidents:
         yield from _wrapped(f"{incident.severity.upper():6} ", incident.title)
-        facts = [
-            f"since {_age(incident.onset, now)}" if incident.ended is None else _over(incident)
-        ]
+        facts = [f"since {_age(incident.onset, now)}" if incident.ended is None else _over(incident)]
         facts += _lead_facts(incident)
         facts.append(all_firing(incident.firing, incident.total))
         inhibited = inhibited_row(incident)
@@ -75,27 +64,20 @@ def silence_lines(silences: Sequence[Silence], now: int) -> list[str]:
     """Return silences and maintenance windows, a line each."""
     head = ("ID", "KIND", "STATE", "BY", "MATCHERS AND REASON")
     rows = [
-        (one.id, silence_kind(one), silence_row(one, now).text, clean(one.who, 16),
-         f"{matchers_words(one)}: {one.why}")
+        (one.id, silence_kind(one), silence_row(one, now).text, clean(one.who, 16), f"{matchers_words(one)}: {one.why}")
         for one in silences
-    ]  # fmt: skip
+    ]
     return columns([head, *rows]) if rows else ["no silence"]
 
 
 def silenced_lines(silences: Sequence[Silence], now: int) -> list[str]:
     """Return the silences in force, those that end last first, a few of them: nobody hides a page unseen."""
-    found = sorted(
-        (one for one in silences if one.starts <= now < one.ends), key=lambda one: -one.ends
-    )
+    found = sorted((one for one in silences if one.starts <= now < one.ends), key=lambda one: -one.ends)
     if not found:
         return []
     lines = silence_lines(found[:_FEW_SILENCES], now)[1:]
     more = len(found) - _FEW_SILENCES
-    return [
-        "silenced:",
-        *lines,
-        *([f"and {more} more: kilowatch silence --list"] if more > 0 else []),
-    ]
+    return ["silenced:", *lines, *([f"and {more} more: kilowatch silence --list"] if more > 0 else [])]
 
 
 def rule_lines(rules: Sequence[RuleRow]) -> list[str]:
@@ -151,19 +133,17 @@ def replay_lines(outcome: ReplayOutcome) -> Iterator[str]:
     if outcome.seconds_skipped:
         yield f"{duration(outcome.seconds_skipped)} without a message skipped"
     rows = [
-        (f"+{duration((one.at - outcome.first) // _SECOND)}", one.severity.upper(), one.action,
-         one.reason, one.title)
+        (f"+{duration((one.at - outcome.first) // _SECOND)}", one.severity.upper(), one.action, one.reason, one.title)
         for one in outcome.notices
-    ]  # fmt: skip
+    ]
     yield from columns([("AT", "SEVERITY", "ACTION", "REASON", "INCIDENT"), *rows]) if rows else []
     yield f"{counted(outcome.pages, 'page')}, {counted(outcome.tickets, 'ticket')}"
 
 
 def _wrapped(head: str, text: str) -> Iterable[str]:
     return textwrap.wrap(
-        clean(text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head),
-        break_on_hyphens=False,
-    )  # fmt: skip
+        clean(text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
+    )
 
 
 def _age(since: int, now: int) -> str:

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from alerts.message.text import clean
 from api.bill import MonthBill
 from kilowatch.text.page import html_page, html_table, note, text
-from present.bill import (
-    Cells,
-    charge_table,
-    hours_row,
-    idle_table,
-    price_table,
-    summary_rows,
-    total_rows,
-)
+from present.bill import Cells, charge_table, hours_row, idle_table, price_table, summary_rows, total_rows
 
 _MOST_NODES = 10
 Row = Sequence[str]
@@ -33,7 +25,7 @@ def bill_lines(bill: MonthBill) -> list[str]:
         if len(bill.idle) > _MOST_NODES:
             lines.append(f"and {len(bill.idle) - _MOST_NODES} more nodes: --json has them")
     if bill.unknown:
-        lines += ["", f"not in these numbers, for nothing is known of them: {clean(', '.join(bill.unknown))}"]  # fmt: skip
+        lines += ["", f"not in these numbers, for nothing is known of them: {clean(', '.join(bill.unknown))}"]
     return [*lines, "", *bill.rules]
 
 
@@ -50,7 +42,7 @@ def bill_html(bill: MonthBill) -> str:
     if bill.idle:
         parts += ["<h2>Idle GPUs by node</h2>", html_table(_table(idle_table(bill)))]
     if bill.unknown:
-        parts.append(f"<p>Not in these numbers, for nothing is known of them: {text(', '.join(bill.unknown))}.</p>")  # fmt: skip
+        parts.append(f"<p>Not in these numbers, for nothing is known of them: {text(', '.join(bill.unknown))}.</p>")
     parts += [note(rule) for rule in bill.rules]
     return html_page(f"Energy bill {bill.month}", parts)
 
@@ -75,4 +67,4 @@ def _table(table: tuple[Cells, Sequence[Cells]]) -> list[Row]:
 
 def _aligned(rows: Sequence[Row]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]  # fmt: skip
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

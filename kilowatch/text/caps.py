@@ -53,9 +53,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _row(cap: GpuCap) -> tuple[str, ...]:
-    floor = (
-        "floor not known" if cap.floor_watts is None else f"floor {exact_watts(cap.floor_watts)}"
-    )
+    floor = "floor not known" if cap.floor_watts is None else f"floor {exact_watts(cap.floor_watts)}"
     now = "" if cap.watts_now is None else f"draws {exact_watts(cap.watts_now)}"
     return (
         f"{cap.node}", f"GPU {cap.index}", exact_watts(cap.from_watts), f"to {exact_watts(cap.to_watts)}",

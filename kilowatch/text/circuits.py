@@ -49,18 +49,14 @@ def circuit_lines(circuits: Sequence[CircuitState], width: int = WIDTH) -> list[
     return [cut(line, width).rstrip() for line in lines]
 
 
-def _branch(
-    circuit: CircuitState, children: dict[str | None, list[CircuitState]], first: str, rest: str
-) -> list[str]:
+def _branch(circuit: CircuitState, children: dict[str | None, list[CircuitState]], first: str, rest: str) -> list[str]:
     below = children.get(circuit.id, [])
     lines = [f"{first}{clean(circuit.id)}  {load_text(circuit)}"]
     inner = rest + ("│   " if below else "    ")
     lines += [f"{inner}{text}" for text in details(circuit)]
     for number, child in enumerate(below):
         last = number == len(below) - 1
-        lines += _branch(
-            child, children, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  ")
-        )
+        lines += _branch(child, children, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
     return lines
 
 

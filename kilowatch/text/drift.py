@@ -6,14 +6,7 @@ from collections.abc import Iterator
 
 from api.drift import DriftReply, NodeDifferenceReply, NodeGroup
 from kilowatch.text.table import columns
-from present.fleet.drift import (
-    DEVIATION_HEADS,
-    NOTHING,
-    deviation_cells,
-    group_row,
-    mixed_values,
-    unknown_row,
-)
+from present.fleet.drift import DEVIATION_HEADS, NOTHING, deviation_cells, group_row, mixed_values, unknown_row
 from telemetry.text import counted
 
 UNKNOWN = "not known"
@@ -31,9 +24,7 @@ def _group_lines(group: NodeGroup) -> Iterator[str]:
     yield f"{its.label}: {its.note}, {its.value}"
     rows = [("", node, fact, has, f"{wanted} ({by})") for node, fact, has, wanted, by in map(deviation_cells, group.deviations)]  # fmt: skip
     if rows:
-        yield from columns(
-            [("", *(head.upper() for head in DEVIATION_HEADS[:-1])), *rows], width=_WIDTH
-        )
+        yield from columns([("", *(head.upper() for head in DEVIATION_HEADS[:-1])), *rows], width=_WIDTH)
     for mixed in group.mixed:
         yield f"  mixed: {mixed.fact}: {mixed_values(mixed)}"
     if unknown.value:
@@ -46,7 +37,4 @@ def difference_lines(reply: NodeDifferenceReply) -> list[str]:
     if not reply.differences:
         return [f"{reply.first} and {reply.second} are alike in {same}"]
     rows = [(one.fact, one.first or UNKNOWN, one.second or UNKNOWN) for one in reply.differences]
-    return [
-        *columns([("FACT", reply.first, reply.second), *rows], width=_WIDTH),
-        f"alike in {same}",
-    ]
+    return [*columns([("FACT", reply.first, reply.second), *rows], width=_WIDTH), f"alike in {same}"]

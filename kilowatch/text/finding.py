@@ -52,9 +52,7 @@ def _table(finding: Finding, card: FindingEvidence) -> Iterator[str]:
     readings, moment = card.readings, finding.moment
     begin = 0.0 if moment is None else moment.seconds
     distances = [abs(at.seconds - begin) for at in readings.at]
-    return readings_table(
-        [one_line(at.text) for at in readings.at], distances, readings.columns, {}
-    )
+    return readings_table([one_line(at.text) for at in readings.at], distances, readings.columns, {})
 
 
 def _listed(observed: list[Observation], total: int) -> Iterator[str]:
@@ -70,9 +68,7 @@ def _listed(observed: list[Observation], total: int) -> Iterator[str]:
 
 
 def _words(observed: list[Observation], total: int) -> str:
-    words = [
-        one.what + (f" GPU {_gpu(one.gpus[0])}" if len(one.gpus) == 1 else "") for one in observed
-    ]
+    words = [one.what + (f" GPU {_gpu(one.gpus[0])}" if len(one.gpus) == 1 else "") for one in observed]
     return one_line(counted_words(words, total))
 
 

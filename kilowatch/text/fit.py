@@ -16,9 +16,7 @@ def fit_lines(answer: FitResult) -> list[str]:
     """Return the places, the best first, no line wider than `WIDTH`."""
     cords = "1 cord" if answer.feeds == 1 else f"{answer.feeds} cords each"
     each = "" if answer.machine_watts is None else f", {exact_watts(answer.machine_watts)} each"
-    head = (
-        f"{answer.count} x {clean(answer.what)}{each}, {cords}: {answer.compared:,} places compared"
-    )
+    head = f"{answer.count} x {clean(answer.what)}{each}, {cords}: {answer.compared:,} places compared"
     lines = [head]
     for place in answer.places:
         lines += _place(place)
@@ -39,9 +37,7 @@ def _spread(answer: FitResult) -> list[str]:
         else f"apart from each other {placed} of {answer.count} fit"
     )
     where = ", ".join(f"{one.count} on {clean(' + '.join(one.feeds))}" for one in answer.spread)
-    return textwrap.wrap(
-        f"{head}: {where}", WIDTH, subsequent_indent="    ", break_on_hyphens=False
-    )
+    return textwrap.wrap(f"{head}: {where}", WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _place(place: FitPlace) -> list[str]:
@@ -54,9 +50,7 @@ def _place(place: FitPlace) -> list[str]:
     when = "" if after.lost is None else f", {clean(after.lost)} lost"
     lines.append(f"    after loss  {_room(after)}{when}")
     if len(place.feeds) > 1 and place.lost_with is not None:
-        lines.append(
-            f"    not independent: all of its cords are lost with {clean(place.lost_with)}"
-        )
+        lines.append(f"    not independent: all of its cords are lost with {clean(place.lost_with)}")
     return lines
 
 

@@ -27,7 +27,7 @@ from present.row import FactRow
 from present.units import gibibytes
 from telemetry.text import counted, duration, timestamp
 
-_HEAD = ("JOB", "USER", "ACCOUNT", "STATE", "BEGIN", "TIME", "GPUS", "GPU HOURS", "USE", "ENERGY", "NAME")  # fmt: skip
+_HEAD = ("JOB", "USER", "ACCOUNT", "STATE", "BEGIN", "TIME", "GPUS", "GPU HOURS", "USE", "ENERGY", "NAME")
 _GPU_HEAD = ("NODE", "GPU", "TIME", "USE", "ENERGY", "MEMORY", "")
 _WIDTH = 160
 UNKNOWN = "-"
@@ -63,8 +63,7 @@ def summary_lines(reply: JobReply) -> list[str]:
         + (f", {counted(row.restart, 'restart')}" if row.restart else ""),
         f"name {row.job_name or UNKNOWN}, user {row.user or UNKNOWN}, account {row.account or UNKNOWN}, "
         f"queue {row.queue or UNKNOWN}",
-        f"from {timestamp(row.begin)} to {ended}: {counted(row.gpus, 'GPU')} of "
-        f"{', '.join(row.nodes)}",
+        f"from {timestamp(row.begin)} to {ended}: {counted(row.gpus, 'GPU')} of {', '.join(row.nodes)}",
     ]
     if row.owner or row.submitted is not None:
         submitted = UNKNOWN if row.submitted is None else timestamp(row.submitted)
@@ -79,9 +78,7 @@ def summary_lines(reply: JobReply) -> list[str]:
     lines += [f"! {hint}" for hint in row.hints]
     assumed = sorted({each.node for each in reply.allocations if each.assumed})
     if assumed:
-        lines.append(
-            f"which GPUs of {', '.join(assumed)} they are is assumed by the scheduler's numbers"
-        )
+        lines.append(f"which GPUs of {', '.join(assumed)} they are is assumed by the scheduler's numbers")
     lines += lacking_lines(reply.missing)
     lines.append("")
     uses = [] if summary is None else summary.gpus
@@ -102,9 +99,7 @@ def summary_lines(reply: JobReply) -> list[str]:
 def lacking_lines(missing: Sequence[str]) -> list[str]:
     """Return a line about the aggregators whose part is missing; none where none is."""
     return (
-        [
-            f"without what {', '.join(missing)} {'know' if len(missing) > 1 else 'knows'}, which did not answer"
-        ]
+        [f"without what {', '.join(missing)} {'know' if len(missing) > 1 else 'knows'}, which did not answer"]
         if missing
         else []
     )
@@ -112,11 +107,7 @@ def lacking_lines(missing: Sequence[str]) -> list[str]:
 
 def _eligible(row: JobRow) -> str:
     """Return since when it waited for resources, where that is not its submission."""
-    return (
-        ""
-        if row.eligible in {None, row.submitted}
-        else f", eligible {timestamp(row.eligible or 0)}"
-    )
+    return "" if row.eligible in {None, row.submitted} else f", eligible {timestamp(row.eligible or 0)}"
 
 
 def _account(account: JobAccount) -> str:
@@ -133,9 +124,7 @@ def _figures(summary: JobSummary) -> list[str]:
         (memory_row(summary),), tuple(cost_rows(summary)), tuple(idle_rows(summary)), (clocks_row(summary),),
         (faults_row(summary),),
     )  # fmt: skip
-    lines = (
-        "; ".join(f"{row.label} {row.whole}" for row in group if row.value) for group in groups
-    )
+    lines = ("; ".join(f"{row.label} {row.whole}" for row in group if row.value) for group in groups)
     return [line for line in lines if line]
 
 
@@ -151,9 +140,7 @@ def _cells(row: JobRow, now: int) -> tuple[str, ...]:
         str(row.gpus),
         UNKNOWN if found is None else hours_row(found).value,
         _cell(use_row(found)),
-        UNKNOWN
-        if found is None
-        else _cell(energy_row("energy", found.energy_joules, found.energy_coverage)),
+        UNKNOWN if found is None else _cell(energy_row("energy", found.energy_joules, found.energy_coverage)),
         row.job_name or UNKNOWN,
     )
 

@@ -39,17 +39,13 @@ def _loaded(answer: PlanResult) -> list[str]:
         over = passed_limit(circuit)
         if over:
             amps = max(circuit.amps.values(), default=0.0)
-            lines += _wrapped(
-                f"  ! {clean(circuit.id)}  {amperes(amps)}, {over}; {planned_trip_text(circuit)}"
-            )
+            lines += _wrapped(f"  ! {clean(circuit.id)}  {amperes(amps)}, {over}; {planned_trip_text(circuit)}")
     for limit in answer.limits:
         if limit.load_ratio > 1.0:
             lines += _wrapped(f"  ! {clean(limit.id)}  {percent(limit.load_ratio)} of its rating")
     for node in answer.nodes:
         if node.supply_load is not None and node.supply_load > 1.0:
-            lines += _wrapped(
-                f"  ! node {clean(node.id)}  supplies {percent(node.supply_load)} loaded"
-            )
+            lines += _wrapped(f"  ! node {clean(node.id)}  supplies {percent(node.supply_load)} loaded")
     return lines or ["  nothing is above its limits"]
 
 

@@ -29,17 +29,10 @@ def member_lines(reply: MembersReply, now: int) -> Iterator[str]:
         )
         for row in reply.members
     ]
-    yield from columns(
-        [("MEMBER", "STATE", "GROUPS", "NODES", "CPU", "VERSION", "HTTP"), *rows], width=_WIDTH
-    )
+    yield from columns([("MEMBER", "STATE", "GROUPS", "NODES", "CPU", "VERSION", "HTTP"), *rows], width=_WIDTH)
     if reply.unheld:
         yield f"{counted(len(reply.unheld), 'shard group')} without a member: {summary(reply.unheld)}"
-    moves = [
-        (move.at, row.name, move)
-        for row in reply.members
-        if row.beat is not None
-        for move in row.beat.moves
-    ]
+    moves = [(move.at, row.name, move) for row in reply.members if row.beat is not None for move in row.beat.moves]
     moves.sort(key=lambda each: each[:2])
     moves = moves[-_MOVES:]
     for at, name, move in reversed(moves):

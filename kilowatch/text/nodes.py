@@ -9,18 +9,7 @@ from kilowatch.text.table import columns
 from present.device.node import DRIFTS, driver_row, frame_row, release_row, role_row
 from telemetry.text import ABSENT, counted, rfc3339
 
-_HEAD = (
-    "NODE",
-    "STATE",
-    "ROLE",
-    "EXPECTED",
-    "RELEASE",
-    "DRIVER",
-    "NEWEST FRAME",
-    "SINCE",
-    "MACHINE",
-    "",
-)
+_HEAD = ("NODE", "STATE", "ROLE", "EXPECTED", "RELEASE", "DRIVER", "NEWEST FRAME", "SINCE", "MACHINE", "")
 _ORDER = (
     RegisterState.RETURNED, RegisterState.MISSING, RegisterState.OFFLINE, RegisterState.UNHEARD,
     RegisterState.STALE, RegisterState.ONLINE, RegisterState.RENAMED, RegisterState.RETIRED,

@@ -45,12 +45,10 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
         return [f"{name}  off, as supposed", *_broken(circuit.alerts)]
     load = at_least(exact_watts(circuit.watts), partial=bool(circuit.unknown))
     head = f"{name}  {load}  {pole_amps(circuit.amps)}{_more(circuit)}; {limits(circuit.rated_amps, circuit.continuous_amps)}"
-    lines = [*(_wrapped(head, "    ") if circuit.unknown else [head]), f"    {planned_trip_text(circuit)}"]  # fmt: skip
+    lines = [*(_wrapped(head, "    ") if circuit.unknown else [head]), f"    {planned_trip_text(circuit)}"]
     if circuit.survivor_amps is not None:
         loss = "another feed" if circuit.survivor_loss is None else clean(circuit.survivor_loss)
-        lines += _wrapped(
-            f"    {amperes(circuit.survivor_amps)} after the loss of {loss}", "        "
-        )
+        lines += _wrapped(f"    {amperes(circuit.survivor_amps)} after the loss of {loss}", "        ")
     lines += _broken(circuit.alerts)
     return lines if circuit.cap is None else [*lines, *_cap(circuit.cap)]
 
@@ -67,7 +65,7 @@ def _limit(limit: LimitPlan, *, partial: bool) -> list[str]:
     after = ""
     if limit.survivor_ratio is not None and limit.survivor_loss is not None:
         after = f"; {percent(limit.survivor_ratio)} after the loss of {clean(limit.survivor_loss)}"
-    load, ratio = (at_least(words, partial=partial) for words in (exact_watts(limit.watts), percent(limit.load_ratio)))  # fmt: skip
+    load, ratio = (at_least(words, partial=partial) for words in (exact_watts(limit.watts), percent(limit.load_ratio)))
     text = f"{clean(limit.id)}  {load}, {ratio} of its rating{after}"
     if limit.battery_seconds is not None:
         about = "at most" if partial else "about"

@@ -18,9 +18,7 @@ def quality_lines(reply: QualityReply) -> list[str]:
     """Return the quality of the rules, a line each, and of which rules there is no data."""
     lines = []
     if reply.recorded_since > reply.since:
-        lines.append(
-            f"recorded since {timestamp(reply.recorded_since)}: of what was before, nothing is known"
-        )
+        lines.append(f"recorded since {timestamp(reply.recorded_since)}: of what was before, nothing is known")
     head = ("RULE", "PAGES", "TICKETS", "ACKED", "MEDIAN", "P90", "SELF-RESOLVED", "SILENCED",
             "FLAPPING", "FALSE", "PRECISION")  # fmt: skip
     rows = [
@@ -33,9 +31,7 @@ def quality_lines(reply: QualityReply) -> list[str]:
     lines += columns([head, *rows], gap=" ") if rows else ["no page and no ticket in this time"]
     if reply.quiet:
         count = len(reply.quiet)
-        text = f"no page in this time, nor a ticket, of {counted(count, 'rule')}: " + ", ".join(
-            reply.quiet
-        )
+        text = f"no page in this time, nor a ticket, of {counted(count, 'rule')}: " + ", ".join(reply.quiet)
         lines += ["", *textwrap.wrap(text, WIDTH)]
     return lines
 

@@ -19,11 +19,7 @@ _WORDS = {
     RecoveryOutcome.UNKNOWN: "can't be judged",
     RecoveryOutcome.WAITS: "waits for a person",
 }
-COLOURS = {
-    RecoveryOutcome.DONE: "green",
-    RecoveryOutcome.FAILED: "red",
-    RecoveryOutcome.TIMED_OUT: "red",
-}
+COLOURS = {RecoveryOutcome.DONE: "green", RecoveryOutcome.FAILED: "red", RecoveryOutcome.TIMED_OUT: "red"}
 
 
 def plan_lines(plan: Plan, config: RecoverConfig) -> Iterator[str]:
@@ -47,9 +43,8 @@ def plan_lines(plan: Plan, config: RecoverConfig) -> Iterator[str]:
 
 def _wrapped(text: str, indent: str, rest: str | None = None) -> list[str]:
     return wrap(
-        text, WIDTH, initial_indent=indent, subsequent_indent=indent if rest is None else rest,
-        break_on_hyphens=False,
-    )  # fmt: skip
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent if rest is None else rest, break_on_hyphens=False
+    )
 
 
 def consequences(step: PlanStep) -> Iterator[str]:
@@ -68,9 +63,7 @@ def outcome_line(step: PlanStep, outcome: RecoveryOutcome, exit_code: int | None
 
 def resume_line(plan: Plan, step: StepKind, rule: str | None) -> str:
     """Return how to go on after a step that did not end well. `rule`: that of `--rule`."""
-    command = (
-        f"kilowatch recover {plan.place.name}" + (f" --rule {rule}" if rule else "") + " --write"
-    )
+    command = f"kilowatch recover {plan.place.name}" + (f" --rule {rule}" if rule else "") + " --write"
     if step in BY_PEOPLE:
         return f"When that is done: {command} --from check"
     return f"To go on from here: {command} --from {step}"

@@ -36,7 +36,11 @@ def cheaper(names: Sequence[str], times: float | None) -> str | None:
     first, other = names
     if times < 1:
         first, other, times = other, first, 1 / times
-    return f"{other} is {times:.0f} times cheaper than {first}" if times >= 10 else f"{other} is {times:.1f} times cheaper than {first}"  # fmt: skip
+    return (
+        f"{other} is {times:.0f} times cheaper than {first}"
+        if times >= 10
+        else f"{other} is {times:.1f} times cheaper than {first}"
+    )
 
 
 def _line(label: str, cells: Sequence[str]) -> list[str]:
@@ -61,7 +65,9 @@ def _rows(one: Report) -> dict[str, str]:
         "at the wall": "" if one.wall_watts is None else exact_watts(one.wall_watts),
         "limits allow": "" if one.committed_watts is None else exact_watts(one.committed_watts),
         "homes": "" if one.homes is None else f"{one.homes:.2f} average homes of {exact_watts(one.home_watts)}",
-        "electric car": "" if one.ev_hours is None else f"{duration(3600 * one.ev_hours)} to drain {kilowatt_hours(one.ev_kwh)}",
+        "electric car": ""
+        if one.ev_hours is None
+        else f"{duration(3600 * one.ev_hours)} to drain {kilowatt_hours(one.ev_kwh)}",
         "a month": _upkeep(one.month, one.currency),
         "measured": _upkeep(one.measured, one.currency),
         "utilisation": "" if one.utilisation is None else percent(one.utilisation),
@@ -69,7 +75,7 @@ def _rows(one: Report) -> dict[str, str]:
         "alerts": _alerts(one),
         "price": _price(one),
         "rental": "" if one.prices.hourly is None else f"{exact_money(one.prices.hourly, clean(one.currency))} an hour",
-    }  # fmt: skip
+    }
 
 
 def pools_text(pools: Sequence[tuple[int, float]]) -> str:
@@ -102,18 +108,18 @@ def _alerts(one: Report) -> str:
 def _idle(one: Report) -> str:
     if one.idle is None:
         return ""
-    cost = "" if one.idle.cost is None else f", {exact_money(one.idle.cost, clean(one.currency))} ({one.idle.cost_basis})"  # fmt: skip
+    cost = (
+        "" if one.idle.cost is None else f", {exact_money(one.idle.cost, clean(one.currency))} ({one.idle.cost_basis})"
+    )
     return f"{one.idle.gpu_hours:,.4g} GPU hours, {percent(one.idle.ratio)} of all{cost}"
 
 
 def _price(one: Report) -> str:
     known = one.prices
-    gpus, hosts, total = (None if each is None else money(each, "USD") for each in (known.gpus, known.hosts, known.total))  # fmt: skip
-    if (
-        known.gpus is not None
-        and known.hosts is not None
-        and known.total == known.gpus + known.hosts
-    ):
+    gpus, hosts, total = (
+        None if each is None else money(each, "USD") for each in (known.gpus, known.hosts, known.total)
+    )
+    if known.gpus is not None and known.hosts is not None and known.total == known.gpus + known.hosts:
         return f"{total}: {gpus} of GPUs + {hosts} around them"
     if total is not None:
         return total

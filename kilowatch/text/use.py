@@ -38,11 +38,7 @@ def use_lines(reply: UseReply) -> list[str]:
     """Return a line a user, account or job, and what the figures leave out."""
     tables = _tables(reply)
     if not tables:
-        return [
-            _title(reply),
-            "no job is known that had a GPU in that month",
-            *lacking_lines(reply.missing),
-        ]
+        return [_title(reply), "no job is known that had a GPU in that month", *lacking_lines(reply.missing)]
     lines = [line for table in tables for line in ("", *columns(table, width=_WIDTH))]
     return [_title(reply), *lines[1:], *_notes(reply, tables)]
 
@@ -51,7 +47,7 @@ def use_html(reply: UseReply) -> str:
     """Return the use of a month as one self-contained page."""
     tables = _tables(reply)
     parts = [f"<p>By {text(reply.by)}. Time zone: {text(reply.timezone)}.</p>"]
-    parts += [html_table([[name.lower() for name in head], *rows]) for head, *rows in tables]  # fmt: skip
+    parts += [html_table([[name.lower() for name in head], *rows]) for head, *rows in tables]
     if not tables:
         parts.append("<p>No job is known that had a GPU in that month.</p>")
     return html_page(f"Use of the GPUs {reply.month}", [*parts, *map(note, _notes(reply, tables))])
@@ -100,10 +96,7 @@ def _tables(reply: UseReply) -> list[list[tuple[str, ...]]]:
         return []
     used, unused = (
         [
-            (
-                reply.by.upper(),
-                *(each.head.format(currency=reply.currency).strip() for each in table),
-            ),
+            (reply.by.upper(), *(each.head.format(currency=reply.currency).strip() for each in table)),
             *((name, *(each.cell(row) for each in table)) for name, row in named),
         ]
         for table in (USED, UNUSED)
@@ -120,13 +113,9 @@ def _notes(reply: UseReply, tables: Sequence[Sequence[tuple[str, ...]]]) -> list
     if any(cell.startswith(PARTIAL) for rows in tables for cells in rows for cell in cells[1:]):
         lines.append(f"{PARTIAL} partial: known for less than 90 % of the GPU hours")
     if any(row.idle_gpu_hours is not None for row in reply.rows):
-        lines.append(
-            "idle: GPU hours below 5 % use, of those that were read, and their part of the cost"
-        )
+        lines.append("idle: GPU hours below 5 % use, of those that were read, and their part of the cost")
     if any(row.asked_gpu_hours is not None for row in reply.rows):
-        lines.append(
-            "asked: GPUs times the time limit, of jobs that ended by themselves and had one"
-        )
+        lines.append("asked: GPUs times the time limit, of jobs that ended by themselves and had one")
     if any(row.gpus_idle is not None for row in reply.rows):
         lines.append("never worked: of the GPUs that jobs held, those below 1 % use in the mean")
     if any(row.memory_peak_ratio is not None for row in reply.rows):

@@ -62,11 +62,12 @@ class Band:
     def instant_ratio(self) -> float:
         """Lowest current over rating that may open it within 0.1 s; NaN where that is not known."""
         found = [
-            law.from_ratio if law.seconds <= INSTANT_SECONDS
+            law.from_ratio
+            if law.seconds <= INSTANT_SECONDS
             else law.from_ratio * (law.seconds / INSTANT_SECONDS) ** (1 / law.exponent)
             for law in self.earliest.laws
             if law.seconds <= INSTANT_SECONDS or law.exponent > 0
-        ]  # fmt: skip
+        ]
         return min(found, default=nan)
 
     def derated(self, effective: float, tested: float) -> Band:
@@ -91,17 +92,11 @@ def unknown(why: str) -> Band:
     return Band(inf, edge, edge, edge, why)
 
 
-def magnetic(
-    may: float, must: float | None
-) -> tuple[tuple[Law, ...], tuple[Law, ...], tuple[Law, ...]]:
+def magnetic(may: float, must: float | None) -> tuple[tuple[Law, ...], tuple[Law, ...], tuple[Law, ...]]:
     """Return the laws of the three edges of a magnetic part: from `may` on it can trip at once, from
     `must` on it does; None where no standard fixes that."""
     middle = sqrt(may * (2 * may if must is None else must))
-    return (
-        (Law(may, 0.0),),
-        (Law(middle, INSTANT_SECONDS),),
-        () if must is None else (Law(must, INSTANT_SECONDS),),
-    )
+    return ((Law(may, 0.0),), (Law(middle, INSTANT_SECONDS),), () if must is None else (Law(must, INSTANT_SECONDS),))
 
 
 def between(earliest: Edge, latest: Edge) -> Edge:

@@ -49,9 +49,13 @@ class Curve(StrEnum):
 
 
 def _frames(
-    earliest: Edge, pickup: float, rows: tuple[tuple[float, float, float], ...],
-    nominal: dict[float, Edge], may: float, must: float | None,
-) -> tuple[Band, ...]:  # fmt: skip
+    earliest: Edge,
+    pickup: float,
+    rows: tuple[tuple[float, float, float], ...],
+    nominal: dict[float, Edge],
+    may: float,
+    must: float | None,
+) -> tuple[Band, ...]:
     """Return bands from (up to amps, fast, slow seconds of the latest edge)."""
     early, middle, late = magnetic(may, must)
     first = Edge(earliest.pickup, earliest.fast_seconds, earliest.slow_seconds, early)
@@ -77,24 +81,18 @@ _UL_USUAL = {
     100.0: Edge(1.19, 110, 1200),
     **{float(a): Edge(1.19, round(sqrt(27 * fast), 1), 1200) for a, fast, _ in _FRAMES},
 }
-_UL = _frames(
-    _UL_EARLIEST, 1.342, ((30, 143, 1200), (50, 309, 1200), (100, 446, 2400), *_FRAMES), _UL_USUAL,
-    5.0, None,
-)  # fmt: skip
+_UL = _frames(_UL_EARLIEST, 1.342, ((30, 143, 1200), (50, 309, 1200), (100, 446, 2400), *_FRAMES), _UL_USUAL, 5.0, None)
 
 
 def _iec_60898(may: float, must: float) -> tuple[Band, ...]:
     usual = {
-        10.0: Edge(1.27, 46, 850), 32.0: Edge(1.27, 46, 850), 63.0: Edge(1.27, 66, 850),
+        10.0: Edge(1.27, 46, 850),
+        32.0: Edge(1.27, 46, 850),
+        63.0: Edge(1.27, 66, 850),
         125.0: Edge(1.27, 66, 1200),
-    }  # fmt: skip
+    }
     # A catalogue gives 10 A up to 210 s at twice the rating, which the standard does not fix.
-    rows = (
-        (10.0, 209.0, 1200.0),
-        (32.0, 114.0, 1200.0),
-        (63.0, 240.0, 1200.0),
-        (125.0, 240.0, 2400.0),
-    )
+    rows = ((10.0, 209.0, 1200.0), (32.0, 114.0, 1200.0), (63.0, 240.0, 1200.0), (125.0, 240.0, 2400.0))
     return _frames(Edge(1.13, 18.4, 600), 1.441, rows, usual, may, must)
 
 
@@ -102,9 +100,7 @@ def _iec_60947(may: float, must: float | None, up_to: float) -> tuple[Band, ...]
     usual = {63.0: Edge(1.165, 62, 850), 100.0: Edge(1.165, 110, 1200)}
     usual |= {a: Edge(1.165, e.fast_seconds, 1200) for a, e in _UL_USUAL.items() if a > 100}
     rows = ((63, 143, 1200), (100, 446, 2400), *_FRAMES)
-    return _frames(
-        _UL_EARLIEST, 1.292, tuple(row for row in rows if row[0] <= up_to), usual, may, must
-    )
+    return _frames(_UL_EARLIEST, 1.292, tuple(row for row in rows if row[0] <= up_to), usual, may, must)
 
 
 _JIS = _frames(
@@ -115,14 +111,7 @@ _JIS = _frames(
         (1600, 2484.8, 2400), (2000, 2826.1, 2400), (6000, 3184.2, 2400),
     ), {}, 5.0, None,
 )  # fmt: skip
-_HYDRAULIC = _frames(
-    Edge(1.0, 1.0, 600),
-    1.342,
-    ((30, 143, 1200), (50, 309, 1200), (100, 446, 2400)),
-    {},
-    1.001,
-    None,
-)
+_HYDRAULIC = _frames(Edge(1.0, 1.0, 600), 1.342, ((30, 143, 1200), (50, 309, 1200), (100, 446, 2400)), {}, 1.001, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +192,7 @@ _DERATING_PER_CELSIUS = 0.005
 def band(curve: Curve, rated_amps: float, lsi: LsiSettings | None = None) -> Band:
     """Return the trip band of a device of this rating; one that is not known outside its class."""
     if curve is Curve.LSI:
-        return unknown("its settings are not configured (lsi)") if lsi is None else lsi_band(rated_amps, lsi)  # fmt: skip
+        return unknown("its settings are not configured (lsi)") if lsi is None else lsi_band(rated_amps, lsi)
     found = DEVICE_CLASSES[curve]
     if found.find is not None:
         return found.find(rated_amps)
@@ -212,9 +201,7 @@ def band(curve: Curve, rated_amps: float, lsi: LsiSettings | None = None) -> Ban
     top = found.rows[-1].up_to_amps
     return next(
         (row for row in found.rows if rated_amps <= row.up_to_amps),
-        unknown(
-            f"{quoted(rated_amps, 'A')} is above the {quoted(top, 'A')} that {curve.value} covers"
-        ),
+        unknown(f"{quoted(rated_amps, 'A')} is above the {quoted(top, 'A')} that {curve.value} covers"),
     )
 
 
@@ -223,9 +210,7 @@ def inrush_ratio(curve: Curve, rows: Band) -> float:
     return DEVICE_CLASSES[curve].inrush_ratio or rows.instant_ratio
 
 
-def effective_amps(
-    rated_amps: float, curve: Curve, ambient_celsius: float, grouping: float = 1.0
-) -> float:
+def effective_amps(rated_amps: float, curve: Curve, ambient_celsius: float, grouping: float = 1.0) -> float:
     """Return the rating after derating for ambient heat and grouping; never above the rating."""
     reference = DEVICE_CLASSES[curve].reference_celsius
     heat = 1.0 if reference is None else 1.0 - _DERATING_PER_CELSIUS * (ambient_celsius - reference)

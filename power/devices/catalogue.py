@@ -318,7 +318,11 @@ def find_card(where: str, name: str) -> Card:
     if hit is None:
         near = did_you_mean(key, CARD_BY_ID)
         cure = near or f"Known: {', '.join(CARD_BY_ID)}."
-        raise ConfigError(where, f"there is no GPU {name!r}", f"{cure} For a card that is not known, write tdp_watts (and floor_watts) on its node.")  # fmt: skip
+        raise ConfigError(
+            where,
+            f"there is no GPU {name!r}",
+            f"{cure} For a card that is not known, write tdp_watts (and floor_watts) on its node.",
+        )
     return hit
 
 
@@ -368,9 +372,13 @@ def counted_models(where: str, text: str) -> list[tuple[int, str]]:
     found = [counted(where, part) for part in text.split(",")]
     systems = [name for _, name in found if key_of(name) in SYSTEM_BY_ID]
     if systems and len(found) > 1:
-        raise ConfigError(where, f"{systems[0]!r} is a whole machine, and {text!r} lists the GPUs of one", f"Ask for {systems[0]} alone.")  # fmt: skip
+        raise ConfigError(
+            where,
+            f"{systems[0]!r} is a whole machine, and {text!r} lists the GPUs of one",
+            f"Ask for {systems[0]} alone.",
+        )
     if not all(name for _, name in found):
-        raise ConfigError(where, f"{text!r} has a part without a name", "Write rtx-4090:2,rtx-a6000:1.")  # fmt: skip
+        raise ConfigError(where, f"{text!r} has a part without a name", "Write rtx-4090:2,rtx-a6000:1.")
     return found
 
 

@@ -97,10 +97,11 @@ def _key(name: str) -> str:
 _BY_KEY = {_key(one.name): one for one in CONNECTORS} | {
     _key(alias): one
     for one in CONNECTORS
-    for alias in ({"Schuko": ("CEE 7/4", "CEE 7/3", "type F"), "BS 1363": ("type G",)} | {
-        f"CEE {a}": (f"IEC 60309 {a} A", f"CEE {a}A", f"60309-{a}") for a in (16, 32, 63, 125)
-    }).get(one.name, ())
-}  # fmt: skip
+    for alias in (
+        {"Schuko": ("CEE 7/4", "CEE 7/3", "type F"), "BS 1363": ("type G",)}
+        | {f"CEE {a}": (f"IEC 60309 {a} A", f"CEE {a}A", f"60309-{a}") for a in (16, 32, 63, 125)}
+    ).get(one.name, ())
+}
 
 
 def find_connector(where: str, name: str) -> Connector:

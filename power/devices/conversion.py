@@ -95,7 +95,4 @@ def conversion_points(kind: Conversion | None, rated_watts: float) -> Points:
     share = found.efficiency(rated_watts)
     lost = found.at_load * (1 / share - 1)
     power = 2 if kind is TRANSFORMER else 1
-    return tuple(
-        (load, load / (load + 0.5 * lost * (1 + (load / found.at_load) ** power)))
-        for load in _LOADS
-    )
+    return tuple((load, load / (load + 0.5 * lost * (1 + (load / found.at_load) ** power))) for load in _LOADS)

@@ -72,12 +72,12 @@ def gg_band(rated_amps: float) -> Band:
     """Return the band of a gG fuse-link of a standard rating from 16 to 1,250 A."""
     gates = GG.get(int(rated_amps)) if rated_amps == int(rated_amps) else None
     if gates is None:
-        return unknown(f"no gates of gG are known for {quoted(rated_amps, 'A')}; those of {min(GG)} to {quoted(max(GG), 'A')} are")  # fmt: skip
+        return unknown(
+            f"no gates of gG are known for {quoted(rated_amps, 'A')}; those of {min(GG)} to {quoted(max(GG), 'A')} are"
+        )
     hours = gg_hours(rated_amps)
     holds, steep = gates.holds_10_s / rated_amps, gates.holds_100_ms / gates.holds_10_s
-    earliest = Edge(
-        1.2, gates.earliest_fast, 3600.0 * hours, (Law(holds, 10.0, log(100) / log(steep)),)
-    )
+    earliest = Edge(1.2, gates.earliest_fast, 3600.0 * hours, (Law(holds, 10.0, log(100) / log(steep)),))
     latest = Edge(
         1.59,
         gates.latest_fast,
@@ -94,7 +94,7 @@ _THREE_LATEST = Edge(1.885, 121.5, 568, (Law(20 / 3, 0.1), Law(10.0, 0.03)))
 _BS1362 = {
     13.0: Band(13, _THIRTEEN_EARLIEST, between(_THIRTEEN_EARLIEST, _THIRTEEN_LATEST), _THIRTEEN_LATEST),
     3.0: Band(3, _THREE_EARLIEST, between(_THREE_EARLIEST, _THREE_LATEST), _THREE_LATEST),
-}  # fmt: skip
+}
 
 
 def bs1362_band(rated_amps: float) -> Band:

@@ -35,9 +35,12 @@ class LsiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def check(settings: LsiSettings) -> None:
     """Refuse dials that no trip unit has. Raises `ValueError` with the reason."""
     for name, value, low, high in (
-        ("ir", settings.ir, 0.2, 1.0), ("tr", settings.tr, 0.5, 150.0), ("isd", settings.isd, 1.2, 15.0),
-        ("tsd", settings.tsd, 0.0, 1.0), ("ii", settings.ii, 1.2, 20.0),
-    ):  # fmt: skip
+        ("ir", settings.ir, 0.2, 1.0),
+        ("tr", settings.tr, 0.5, 150.0),
+        ("isd", settings.isd, 1.2, 15.0),
+        ("tsd", settings.tsd, 0.0, 1.0),
+        ("ii", settings.ii, 1.2, 20.0),
+    ):
         if value is not None and not low <= value <= high:
             raise ValueError(f"{name} = {value:g} is outside {low:g} to {high:g}")
 

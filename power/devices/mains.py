@@ -42,12 +42,10 @@ MAINS = {
     **_all(
         "EU AT BE BG HR CY CZ DK EE FI FR DE GR HU IE IT LV LT LU MT NL PL PT RO SK SI ES SE", Mains(230, 400, "IEC-C")
     ),
-    **_all(
-        "UK GB NO CH IS LI MC SM VA AD AL BA ME MK RS XK MD UA BY RU GE AM AZ TR", Mains(230, 400, "IEC-C")
-    ),
+    **_all("UK GB NO CH IS LI MC SM VA AD AL BA ME MK RS XK MD UA BY RU GE AM AZ TR", Mains(230, 400, "IEC-C")),
     **_all("AU NZ IN PK LK NP BD TH SG ID KH LA MM MN UY BO", Mains(230, 400, "IEC-C")),
     **_all("ZA NG GH TZ ZM ZW BW MU DZ TN SN CI CM RW MZ AO IL JO IQ IR AE BH LB YE", Mains(230, 400, "IEC-C")),
     **_all("KE UG QA OM KW MY BN FJ", Mains(240, 415, "IEC-C")),
     "SA": Mains(230, 400, "IEC-C", also=(127,)),
-}  # fmt: skip
+}
 """By country (ISO 3166), with EU and UK. NA is North America."""

@@ -82,9 +82,7 @@ def efficiency(points: Points, load: float) -> float:
     return points[-1][1]
 
 
-def wall_watts(
-    dc_watts: float, points: Points, rated_watts: float | None, supplies: int = 1
-) -> float:
+def wall_watts(dc_watts: float, points: Points, rated_watts: float | None, supplies: int = 1) -> float:
     """Return watts at the wall for `dc_watts` inside, shared evenly by `supplies` of one rating.
 
     With an unknown rating the efficiency at half load applies, which is a supply's best point.

@@ -42,8 +42,7 @@ class Element:
     def of(cls, bands: list[Band]) -> Element:
         """Return the constants of these bands, one row each."""
         rows = np.array(
-            [[(e.pickup, e.fast_seconds, e.slow_seconds) for e in band.edges()] for band in bands],
-            dtype=float,
+            [[(e.pickup, e.fast_seconds, e.slow_seconds) for e in band.edges()] for band in bands], dtype=float
         ).reshape(-1, 3, 3)
         most = max((len(e.laws) for band in bands for e in band.edges()), default=0)
         laws = np.full((len(bands), 3, most, 3), np.inf)
@@ -55,9 +54,7 @@ class Element:
 
     def part(self, rows: npt.NDArray[np.int64]) -> Element:
         """Return the constants of some breakers."""
-        return Element(
-            self.pickup[rows], self.fast_seconds[rows], self.slow_seconds[rows], self.laws[rows]
-        )
+        return Element(self.pickup[rows], self.fast_seconds[rows], self.slow_seconds[rows], self.laws[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +155,7 @@ def _by_laws(ratio: Floats, heated: Floats, element: Element) -> Floats:
     return np.where(trips, np.where(trips, seconds, 0.0) * left, np.inf)
 
 
-def _bracket(
-    heat: Heat, square: Floats, element: Element, target: Floats
-) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _bracket(heat: Heat, square: Floats, element: Element, target: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Return a time after the heat has crossed `target`, and where it crosses at all.
 
     Either the end value lies above, or the fast mass heats while the slow one still cools from an

@@ -21,13 +21,7 @@ from power.network.topology import SiteTopology
 from power.report.bill import ratchet_peak
 from power.report.billed_demand import DailyPeaks, days_of
 from power.report.energy import JOULES_PER_KWH
-from power.report.load_profile import (
-    LoadProfile,
-    MonthEnergy,
-    begun_interval,
-    demands,
-    month_energy,
-)
+from power.report.load_profile import LoadProfile, MonthEnergy, begun_interval, demands, month_energy
 from power.report.month_ledger import UNMAPPED, MonthLedger
 from power.report.months import STEP, Month
 from power.site.ceilings import ceilings
@@ -79,17 +73,19 @@ class MonthlyBudgets:
         self.faults: dict[str, Exception] = {}
         """Exceptions of the last snapshot, by the budget whose numbers are unknown."""
 
-    def count(
-        self, wall: float, seconds: float, energy: CircuitEnergy, known: Flags, reactive: Floats
-    ) -> None:
+    def count(self, wall: float, seconds: float, energy: CircuitEnergy, known: Flags, reactive: Floats) -> None:
         """Add the energy of the last `seconds` to the month; `reactive`: var of each circuit. `wall`:
         seconds since 1970."""
         for profile in self.ledger.between(wall - seconds, wall):
             self._begin_rows(profile, wall - seconds)
             profile.add(
-                profile.positions(self._names), wall, seconds, energy.integrated[self._counted],
-                known[self._counted], reactive[self._counted] * seconds,
-            )  # fmt: skip
+                profile.positions(self._names),
+                wall,
+                seconds,
+                energy.integrated[self._counted],
+                known[self._counted],
+                reactive[self._counted] * seconds,
+            )
         for one in energy.recovered:
             place = int(np.searchsorted(self._counted, one.row))
             if place < len(self._counted) and self._counted[place] == one.row:
@@ -98,20 +94,23 @@ class MonthlyBudgets:
         places = np.searchsorted(self._counted, found.rows)
         for number, place in enumerate(places.tolist()):
             if place < len(self._counted) and self._counted[place] == found.rows[number]:
-                self.ledger.correct(self._names[place], float(found.joules[number]), float(found.start[number]), float(found.end[number]))  # fmt: skip
+                self.ledger.correct(
+                    self._names[place],
+                    float(found.joules[number]),
+                    float(found.start[number]),
+                    float(found.end[number]),
+                )
 
     def _begin_rows(self, profile: LoadProfile, now: float) -> None:
         """Begin the rows of these circuits in a month, and end those of circuits that are no more."""
-        if self._begun == profile.month.name and len(profile.positions(self._names)) == len(self._names):  # fmt: skip
+        if self._begun == profile.month.name and len(profile.positions(self._names)) == len(self._names):
             return
         profile.rows(self._names, now)
-        profile.end([name for name in profile.names if name not in self._circuits and name != UNMAPPED], now)  # fmt: skip
+        profile.end([name for name in profile.names if name not in self._circuits and name != UNMAPPED], now)
         profile.roots |= self._roots
         self._begun = profile.month.name
 
-    def snapshot(
-        self, wall_ns: int, circuit_watts: Floats, version: int, assumed: Floats
-    ) -> PowerSnapshot:
+    def snapshot(self, wall_ns: int, circuit_watts: Floats, version: int, assumed: Floats) -> PowerSnapshot:
         """Return the budget snapshot at these watts of every circuit; `assumed` is part of them."""
         self.faults = {}
         wall = wall_ns / 1e9
@@ -120,9 +119,7 @@ class MonthlyBudgets:
         limit = np.array([1000 * c.kw for c in self.ceilings])
         ratio = watts / limit
         clear = np.array([c.clear for c in self.ceilings])
-        masked = mask_uncertain(
-            ratio, reported_load(ratio, watts, unsure), clear, thresholds.BUDGET_FULL
-        )
+        masked = mask_uncertain(ratio, reported_load(ratio, watts, unsure), clear, thresholds.BUDGET_FULL)
         self._renew(wall)
         months = self._months
         demand = self._each(lambda n: self._demand(n, wall, float(watts[n] - unsure[n])))
@@ -134,7 +131,8 @@ class MonthlyBudgets:
             "budget_power_ratio": ratio,
             "budget_level_ratio": self._each(lambda n: self.ceilings[n].level(masked[n])),
             "budget_energy_ratio": whole / JOULES_PER_KWH / np.array([c.kwh_month for c in self.ceilings]),
-            "budget_cost_ratio": np.array([one.money for one in months]) / np.array([c.cost_month for c in self.ceilings]),
+            "budget_cost_ratio": np.array([one.money for one in months])
+            / np.array([c.cost_month for c in self.ceilings]),
             "budget_month_joules": np.array([one.measured for one in months]),
             "budget_month_filled_joules": np.array([one.filled for one in months]),
             "budget_month_forecast_joules": whole,
@@ -142,7 +140,7 @@ class MonthlyBudgets:
             "budget_demand_watts": demand,
             "budget_peak_watts": peak,
             "budget_peak_ratio": self._each(lambda n: float(demand[n]) / self._compared(n, wall)),
-        }  # fmt: skip
+        }
         facts: list[dict[str, str]] = [{} for _ in self.ceilings]
 
         def describe(number: int) -> float:
@@ -150,9 +148,7 @@ class MonthlyBudgets:
             return 0.0
 
         self._each(describe)
-        return PowerSnapshot(
-            SnapshotKind.BUDGET, version, tuple(c.name for c in self.ceilings), rows, tuple(facts)
-        )
+        return PowerSnapshot(SnapshotKind.BUDGET, version, tuple(c.name for c in self.ceilings), rows, tuple(facts))
 
     def _each(self, compute: Callable[[int], float]) -> Floats:
         """Return a number of each budget; NaN, and a fault, where that raises."""
@@ -178,7 +174,7 @@ class MonthlyBudgets:
             return ceiling.circuits
         if self._billed[:2] != (profile.month.name, profile.revision):
             ended = sorted(profile.roots - set(profile.going_on()) - set(ceiling.circuits))
-            self._billed = (profile.month.name, profile.revision, (*ceiling.circuits, *ended, UNMAPPED))  # fmt: skip
+            self._billed = (profile.month.name, profile.revision, (*ceiling.circuits, *ended, UNMAPPED))
         return self._billed[2]
 
     def _renew(self, wall: float) -> None:
@@ -187,7 +183,7 @@ class MonthlyBudgets:
         profile = self.ledger.at(wall)
         prices = profile.month.prices(self._place.tariff, self._place.tariffs)
         names, energy = profile.names, self._energy
-        if energy is None or energy.month != profile.month.name or energy.names != names or wall < self._renewed_at:  # fmt: skip
+        if energy is None or energy.month != profile.month.name or energy.names != names or wall < self._renewed_at:
             energy = self._energy = month_energy(profile, wall, prices)
             self._next, self._renewed_at = len(names), wall
         else:
@@ -229,7 +225,7 @@ class MonthlyBudgets:
         bill, month = self._bill, self.ledger.at(wall).month
         if not self.ceilings[number].bill or not (bill.demand_charge or bill.excess_charge):
             return math.nan
-        past = [self.ledger.past_peaks[name] for name in sorted(self.ledger.past_peaks) if name < month.name]  # fmt: skip
+        past = [self.ledger.past_peaks[name] for name in sorted(self.ledger.past_peaks) if name < month.name]
         known = []
         if bill.demand_charge:
             highest, _ = ratchet_peak(month.name, self.ledger.past_peaks, bill)
@@ -238,7 +234,7 @@ class MonthlyBudgets:
             known.append(self._contract_watts())
         if past and wall - month.start < 86_400 * _QUIET_DAYS:
             known.append(past[-1])
-        seen = self._energy is not None and self._energy.known_seconds.max(initial=0.0) >= _FIRST_SECONDS  # fmt: skip
+        seen = self._energy is not None and self._energy.known_seconds.max(initial=0.0) >= _FIRST_SECONDS
         if past or seen or max(known) > 0:
             known.append(self._peaks[number].billed_anyway(month, wall, bill.demand_days))
         known = [watts for watts in known if watts > 0]
@@ -262,15 +258,17 @@ class MonthlyBudgets:
         compared = self._compared(number, wall)
         facts = {
             "limit_kw": "no kW" if np.isnan(ceiling.kw) else watts(1000 * ceiling.kw),
-            "levels": "none" if np.isnan(ceiling.kw) else f"{percent(ceiling.warn)}, {percent(ceiling.crit)} and {percent(1.0)}, clear below {percent(ceiling.clear)}",
+            "levels": "none"
+            if np.isnan(ceiling.kw)
+            else f"{percent(ceiling.warn)}, {percent(ceiling.crit)} and {percent(1.0)}, clear below {percent(ceiling.clear)}",
             "so_far": f"{energy(month.measured)} measured this month",
-        }  # fmt: skip
+        }
         if month.filled > 0.005 * month.measured:
-            facts["so_far"] += f", {energy(month.filled)} filled for hours without readings ({percent(month.known)} of the month so far is known)"  # fmt: skip
-        if month.unknown:
             facts["so_far"] += (
-                f", without {', '.join(month.unknown[:5])}, of which nothing is known"
+                f", {energy(month.filled)} filled for hours without readings ({percent(month.known)} of the month so far is known)"
             )
+        if month.unknown:
+            facts["so_far"] += f", without {', '.join(month.unknown[:5])}, of which nothing is known"
         facts["projected"] = "too early for a projection of the month"
         if not math.isnan(month.whole):
             facts["projected"] = f"about {energy(month.whole)}"
@@ -282,7 +280,7 @@ class MonthlyBudgets:
             if not math.isnan(demand):
                 facts["demand"] = watts(demand)
             more = self._rise(demand, compared, peak)
-            facts["demand_cost"] = f"{money(more, self._place.currency)} a month" if more > 0 else "nothing yet"  # fmt: skip
+            facts["demand_cost"] = f"{money(more, self._place.currency)} a month" if more > 0 else "nothing yet"
             facts["demand_minutes"] = duration(60 * self._bill.demand_minutes)
         return facts
 
@@ -328,14 +326,16 @@ def _budget_month(energy: MonthEnergy, names: Sequence[str], pue: float) -> _Bud
     found = _BudgetMonth()
     at = {name: row for row, name in enumerate(energy.names)}
     rows = [at[name] for name in names if name in at and energy.known_seconds[at[name]] > 0]
-    found.unknown = [name for name in names if name != UNMAPPED and (name not in at or energy.known_seconds[at[name]] == 0)]  # fmt: skip
+    found.unknown = [
+        name for name in names if name != UNMAPPED and (name not in at or energy.known_seconds[at[name]] == 0)
+    ]
     if not rows:
         return found
     found.measured = float((energy.measured + energy.recovered)[rows].sum())
     found.filled = float(energy.filled[rows].sum())
     found.whole = float(energy.whole[rows].sum())
     found.money = float(energy.money[:, rows].sum()) * pue
-    found.known = min(float(energy.known_seconds[rows].sum() / max(energy.elapsed_seconds[rows].sum(), 1.0)), 1.0)  # fmt: skip
+    found.known = min(float(energy.known_seconds[rows].sum() / max(energy.elapsed_seconds[rows].sum(), 1.0)), 1.0)
     return found
 
 
@@ -345,7 +345,7 @@ def reactive_power(metering: Metering, now: float, circuits: int) -> Floats:
     kind, target, pole = (metering.whole(name) for name in ("kind", "target", "pole"))
     watts, factor = metering.number("watts"), np.abs(metering.number("power_factor"))
     with np.errstate(invalid="ignore", divide="ignore"):
-        apparent = np.where(np.isnan(metering.number("volt_amps")), watts / factor, metering.number("volt_amps"))  # fmt: skip
+        apparent = np.where(np.isnan(metering.number("volt_amps")), watts / factor, metering.number("volt_amps"))
         var = np.sqrt(np.maximum(np.square(apparent) - np.square(watts), 0.0))
     usable = (kind == CIRCUIT) & metering.fresh(now) & np.isfinite(var)
     found = np.full(circuits, np.nan)

@@ -76,7 +76,7 @@ class WallCalibrator:
             sigma = np.sqrt(residual / np.maximum(n - 2, 1))
             valid = (n >= _LEAST) & (self.highest - self.lowest >= _SPREAD * self.highest)
             valid &= (slope >= _SLOPES[0]) & (slope <= _SLOPES[1]) & np.isfinite(sigma)
-        return np.where(valid, offset, 0), np.where(valid, slope, 0), np.where(valid, sigma, 0), valid  # fmt: skip
+        return np.where(valid, offset, 0), np.where(valid, slope, 0), np.where(valid, sigma, 0), valid
 
     def _restart(self, changed: Flags, with_host: Flags) -> None:
         if not changed.any():

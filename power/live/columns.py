@@ -75,7 +75,13 @@ class TickResult:
 
 def columns(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     """Return every quantity of `power.snapshot.quantities` that is a circuit's."""
-    return _load(topology, result) | _breaker(topology, result) | _what_if(topology, result) | _quality(topology, result) | _trust(topology, result)  # fmt: skip
+    return (
+        _load(topology, result)
+        | _breaker(topology, result)
+        | _what_if(topology, result)
+        | _quality(topology, result)
+        | _trust(topology, result)
+    )
 
 
 def _load(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
@@ -85,8 +91,12 @@ def _load(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     # Of an unknown load only its reported part says something: that it is above a level.
     clear = np.where(gone, -1.0, thresholds.LOAD_CLEAR)
     clear_over = np.where(gone, -1.0, thresholds.OVERLOAD_CLEAR)
-    mean_ratio = mask_uncertain(result.minute / network.continuous, result.minute_reported / network.continuous, clear, thresholds.CONTINUOUS)  # fmt: skip
-    over = mask_uncertain(result.ten / network.effective, result.ten_reported / network.effective, clear_over, thresholds.OVERLOAD)  # fmt: skip
+    mean_ratio = mask_uncertain(
+        result.minute / network.continuous, result.minute_reported / network.continuous, clear, thresholds.CONTINUOUS
+    )
+    over = mask_uncertain(
+        result.ten / network.effective, result.ten_reported / network.effective, clear_over, thresholds.OVERLOAD
+    )
     watts, highest = np.where(gone, np.nan, loads.watts), np.where(gone, np.nan, loads.highest)
     sustained = np.where(gone, np.nan, result.sustained)
     # Where the breaker is taken for open, what its nodes may draw is shown still.
@@ -114,13 +124,11 @@ def _load(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
         "circuit_above_continuous_seconds": result.above,
         "circuit_energy_joules": result.joules,
         "circuit_energy_missing_seconds": result.missing_seconds,
-    }  # fmt: skip
+    }
 
 
 def _breaker(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
-    inrush = inrush_amps(
-        topology, result.inrush, result.wall_power.silent, result.off | result.dead
-    )
+    inrush = inrush_amps(topology, result.inrush, result.wall_power.silent, result.off | result.dead)
     return {
         "circuit_heat_ratio": result.used,
         "circuit_heat_assumed": (result.assumed | result.hidden).astype(float),
@@ -137,9 +145,7 @@ def _what_if(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     capped = (wall_power.gpus > 0) & ~np.isnan(wall_power.committed)
     could = topology.count_below(capped) > 0
     amps = np.where(could, np.fmax(result.committed.highest, result.loads.highest), np.nan)
-    no_trend = uncertain(
-        result.minute, result.minute_reported
-    )  # a step from one assumption to another is no trend
+    no_trend = uncertain(result.minute, result.minute_reported)  # a step from one assumption to another is no trend
     return {
         "circuit_committed_watts": np.where(could, np.fmax(result.committed.watts, result.loads.watts), np.nan),
         "circuit_committed_continuous_ratio": amps / network.continuous,
@@ -150,7 +156,7 @@ def _what_if(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
         **{name: _reported(result, ratio) for name, ratio in result.survivor_limits.items()},
         "circuit_forecast_continuous_seconds": np.where(no_trend, np.nan, result.ahead[0]),
         "circuit_forecast_rated_seconds": np.where(no_trend, np.nan, result.ahead[1]),
-    }  # fmt: skip
+    }
 
 
 def _survives(result: TickResult, limit: Floats) -> Floats:
@@ -160,18 +166,14 @@ def _survives(result: TickResult, limit: Floats) -> Floats:
 
 def _reported(result: TickResult, ratio: Floats) -> Floats:
     """Return a ratio, or a gap where only assumed power brings it above its level."""
-    return mask_uncertain(
-        ratio, ratio * result.loads.reported_part, thresholds.SURVIVOR_CLEAR, thresholds.SURVIVOR
-    )
+    return mask_uncertain(ratio, ratio * result.loads.reported_part, thresholds.SURVIVOR_CLEAR, thresholds.SURVIVOR)
 
 
 def _quality(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     loads = result.loads
     # A meter on the neutral sees the harmonics, which are set otherwise.
     metered = result.meters.neutral
-    neutral = np.where(
-        np.isnan(metered), neutral_amps(loads.currents, topology.third_harmonic), metered
-    )
+    neutral = np.where(np.isnan(metered), neutral_amps(loads.currents, topology.third_harmonic), metered)
     known = ~np.isnan(loads.watts) | ~np.isnan(metered)
     neutral = np.where(known & ~np.isnan(topology.neutral_rated), neutral, np.nan)
     return {
@@ -193,7 +195,9 @@ def _trust(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     aside = result.undeclared
     may = np.maximum(thresholds.DEVIATION_RATIO * loads.metered, thresholds.DEVIATION_WATTS)
     # The load of a silent node is not known, nor what a meter should read.
-    certain = (silent == 0) & (loads.unknown_nodes == 0) & ~uncertain(loads.modelled, loads.modelled - loads.assumed_below)  # fmt: skip
+    certain = (
+        (silent == 0) & (loads.unknown_nodes == 0) & ~uncertain(loads.modelled, loads.modelled - loads.assumed_below)
+    )
     stale_node = wall_power.stale | _never_heard(result)
     node_stale = topology.count_below(stale_node) > 0
     stale = result.meters.stale | (node_stale & (result.fault == 0))
@@ -250,12 +254,9 @@ def _plug(topology: SiteTopology, result: TickResult) -> Floats:
     meters, loads, metering = result.meters, result.loads, result.metering
     network = topology.network
     ratio = np.fmax(
-        np.fmax(loads.highest / topology.plug_amps, loads.highest / meters.limit_amps),
-        loads.watts / meters.limit_watts,
+        np.fmax(loads.highest / topology.plug_amps, loads.highest / meters.limit_amps), loads.watts / meters.limit_watts
     )
-    ratio = mask_uncertain(
-        ratio, ratio * loads.reported_part, thresholds.PLUG_CLEAR, thresholds.PLUG
-    )
+    ratio = mask_uncertain(ratio, ratio * loads.reported_part, thresholds.PLUG_CLEAR, thresholds.PLUG)
     limited = (metering.whole("kind") == NODE) & ~np.isnan(metering.number("limit_watts"))
     if limited.any():  # the plug's limit holds while it is silent, too
         limit = np.full(len(network.machines), np.nan)

@@ -116,9 +116,15 @@ class CircuitEnergy:
         return self._missing + self._missing_since
 
     def update(
-        self, now: float, wall: float, seconds: float, watts: Floats, known: Flags,
-        meters: CircuitMeters, metering: Metering,
-    ) -> None:  # fmt: skip
+        self,
+        now: float,
+        wall: float,
+        seconds: float,
+        watts: Floats,
+        known: Flags,
+        meters: CircuitMeters,
+        metering: Metering,
+    ) -> None:
         """Add the energy of the last `seconds`; `known`: whether `watts` are all of the load. `wall`:
         seconds since 1970."""
         before, self.known = self.joules, known if seconds <= LONGEST_GAP else np.zeros_like(known)
@@ -135,14 +141,12 @@ class CircuitEnergy:
             self._read_counters(wall - (now - meters.energy_at), fresh, meters, metering)
         self.joules = np.maximum(before, self._sure + self._since)
 
-    def _read_counters(
-        self, read_at: Floats, fresh: Flags, meters: CircuitMeters, metering: Metering
-    ) -> None:
+    def _read_counters(self, read_at: Floats, fresh: Flags, meters: CircuitMeters, metering: Metering) -> None:
         """Take over the readings of counters that are `fresh`; `read_at`: seconds since 1970."""
         same = fresh & self._same(meters, metering) & ~np.isnan(self._counter)
         changed = same & (meters.energy != self._counter)
         # A counter that fell was reset, and has counted from 0.
-        grown = np.where(meters.energy >= self._counter, meters.energy - self._counter, meters.energy)  # fmt: skip
+        grown = np.where(meters.energy >= self._counter, meters.energy - self._counter, meters.energy)
         here = np.isfinite(self._counted_at)  # else it was read before a restart
         passed = np.where(here, meters.energy_at - self._counted_at, read_at - self._counted_wall)
         passed = np.maximum(np.where(same, passed, 0.0), 0.0)
@@ -167,7 +171,9 @@ class CircuitEnergy:
         late = np.where(gap, np.maximum(difference, 0.0), 0.0)
         for row in np.flatnonzero(counted & gap | still):
             joules = float(late[row] + self._gap_joules[row])
-            self.recovered.append(RecoveredEnergy(int(row), joules, float(self._gap_start[row]), float(self._gap_end[row])))  # fmt: skip
+            self.recovered.append(
+                RecoveredEnergy(int(row), joules, float(self._gap_start[row]), float(self._gap_end[row]))
+            )
         rows = np.flatnonzero(difference != late)
         closed = np.isfinite(self._late_start)
         start = np.where(closed, self._late_start, self._counted_wall)
@@ -176,21 +182,24 @@ class CircuitEnergy:
         self._sure = self._sure + np.where(counted | first | anew, self._since, 0.0) + difference
         self._missing = self._missing + np.where(anew | first, self._missing_since, 0.0)
         step, over = counted | first | anew, counted & gap | still
-        self._step = np.where((counted | first) & (grown > 0), np.fmin(self._step, grown), self._step)  # fmt: skip
+        self._step = np.where((counted | first) & (grown > 0), np.fmin(self._step, grown), self._step)
         self._stepped = np.where(step, ~anew, self._stepped)
         self._since[step] = 0.0
-        for values, after in (
-            (self._late_start, self._gap_start), (self._late_end, self._gap_end),
-        ):  # fmt: skip
+        for values, after in ((self._late_start, self._gap_start), (self._late_end, self._gap_end)):
             values[step] = np.nan
             values[over] = after[over]
         for values, found in (
-            (self._counter, meters.energy), (self._counted_at, meters.energy_at), (self._counted_wall, read_at),
-        ):  # fmt: skip
+            (self._counter, meters.energy),
+            (self._counted_at, meters.energy_at),
+            (self._counted_wall, read_at),
+        ):
             values[step] = found[step]
         for values, nothing in (
-            (self._gap_joules, 0.0), (self._missing_since, 0.0), (self._gap_start, np.inf), (self._gap_end, -np.inf),
-        ):  # fmt: skip
+            (self._gap_joules, 0.0),
+            (self._missing_since, 0.0),
+            (self._gap_start, np.inf),
+            (self._gap_end, -np.inf),
+        ):
             values[step | over] = nothing
         self._read_at[fresh], self._slot[fresh] = meters.energy_at[fresh], meters.energy_slot[fresh]
 
@@ -199,7 +208,7 @@ class CircuitEnergy:
         if seconds <= 0 or not unknown.any():
             return
         self._missing_since = self._missing_since + np.where(unknown, seconds, 0.0)
-        self._gap_start = np.where(unknown, np.minimum(self._gap_start, wall - seconds), self._gap_start)  # fmt: skip
+        self._gap_start = np.where(unknown, np.minimum(self._gap_start, wall - seconds), self._gap_start)
         self._gap_end = np.where(unknown, np.maximum(self._gap_end, wall), self._gap_end)
 
     def _same(self, meters: CircuitMeters, metering: Metering) -> Flags:
@@ -214,9 +223,9 @@ class CircuitEnergy:
 
     def checkpoint(self, row: int) -> dict[str, Any]:
         """Return the part of the checkpoint about one circuit."""
-        found: dict[str, Any] = {"energy_joules": float(self.joules[row]), "missing_seconds": float(self._missing[row])}  # fmt: skip
+        found: dict[str, Any] = {"energy_joules": float(self.joules[row]), "missing_seconds": float(self._missing[row])}
         if self._missing_since[row] > 0:
-            found["energy_gap"] = [float(x[row]) for x in (self._missing_since, self._gap_start, self._gap_end)]  # fmt: skip
+            found["energy_gap"] = [float(x[row]) for x in (self._missing_since, self._gap_start, self._gap_end)]
         if not math.isnan(self._counter[row]):
             found["energy_counter"] = {
                 "meter": self._meters.get(row, ""),
@@ -233,13 +242,8 @@ class CircuitEnergy:
     def restore(self, row: int, found: Mapping[str, Any], start: float, end: float) -> None:
         """Restore what was counted before a restart; between `start` and `end`, seconds since 1970,
         nothing was. Raises `KeyError`, `TypeError` or `ValueError` for anything else."""
-        joules, missing = (
-            _number(found["energy_joules"]),
-            _number(found.get("missing_seconds", 0.0)),
-        )
-        seconds, since, until = (
-            float(x) for x in found.get("energy_gap", (0.0, math.inf, -math.inf))
-        )
+        joules, missing = (_number(found["energy_joules"]), _number(found.get("missing_seconds", 0.0)))
+        seconds, since, until = (float(x) for x in found.get("energy_gap", (0.0, math.inf, -math.inf)))
         counter = found.get("energy_counter")
         if counter is not None:
             numbers = [_number(counter[name]) for name in ("joules", "at", "sure", "since")]

@@ -95,10 +95,7 @@ def listed(names: Sequence[str], most: int = 8) -> str:
 def per_pole(amps: Floats, poles: Sequence[int]) -> str:
     """Return `L1 47.2 A, L2 47.1 A`."""
     return ", ".join(
-        f"{POLES[p]} {amperes(float(amps[p]))}"
-        if not np.isnan(amps[p])
-        else f"{POLES[p]} not known"
-        for p in poles
+        f"{POLES[p]} {amperes(float(amps[p]))}" if not np.isnan(amps[p]) else f"{POLES[p]} not known" for p in poles
     )
 
 
@@ -146,20 +143,14 @@ class FactContext:
         if not np.isnan(survivor):
             loss = self.worst_loss(row) or f"another feed of {circuit.group}"
             facts["loss"] = loss
-            facts["failover"] = (
-                f"{amperes(survivor)} on {circuit.id} ({amperes(circuit.rated_amps)})"
-            )
-        facts["committed"] = (
-            f"{exact_watts(self.committed.watts[row])}, {amperes(float(self.committed.highest[row]))}"
-        )
+            facts["failover"] = f"{amperes(survivor)} on {circuit.id} ({amperes(circuit.rated_amps)})"
+        facts["committed"] = f"{exact_watts(self.committed.watts[row])}, {amperes(float(self.committed.highest[row]))}"
         cap = self.cap(row, circuit, failing=survivor > circuit.continuous_amps)
         models = [name for m in self.topology.machines_below(row) for name in self._models(int(m))]
         facts["remedy"] = _remedy(cap, self._move(row, circuit), models)
         if cap is not None:
             facts["cap"] = exact_watts(cap.watts_per_gpu)
-            facts["floor"] = (
-                "not known" if cap.floor_watts is None else exact_watts(cap.floor_watts)
-            )
+            facts["floor"] = "not known" if cap.floor_watts is None else exact_watts(cap.floor_watts)
         if circuit.id in self.notes:
             facts["notices"] = "; ".join(self.notes[circuit.id])
         if self.suspected[row] or self.off[row]:
@@ -193,13 +184,15 @@ class FactContext:
         unknown = float(self.undeclared[row])
         if abs(unknown) > max(thresholds.DEVIATION_RATIO * watts, thresholds.DEVIATION_WATTS):
             more = "more" if unknown > 0 else "less"
-            facts["unknown_load"] = f"{exact_watts(abs(unknown))} {more} than its nodes and declared loads add up to"  # fmt: skip
+            facts["unknown_load"] = f"{exact_watts(abs(unknown))} {more} than its nodes and declared loads add up to"
         return facts
 
     def _band(self, row: int, circuit: Circuit) -> str:
         if circuit.curve is None:
             return NO_RATING
-        return trip_band(*map(float, self.trips[row])) if circuit.band.known else NO_BAND.format(circuit.band.why_unknown)  # fmt: skip
+        return (
+            trip_band(*map(float, self.trips[row])) if circuit.band.known else NO_BAND.format(circuit.band.why_unknown)
+        )
 
     def _unheard(self, row: int) -> str:
         """Return why part of a circuit's load is assumed."""
@@ -252,7 +245,7 @@ class FactContext:
             return None
         wall_power, below = self.wall_power, self.topology.machines_below(row)
         share = self.topology.below[2][self.topology.starts[row] : self.topology.starts[row + 1]]
-        parts = [self._part(int(m), 1.0 if failing else float(s)) for m, s in zip(below, share, strict=True)]  # fmt: skip
+        parts = [self._part(int(m), 1.0 if failing else float(s)) for m, s in zip(below, share, strict=True)]
         known = [part for part in parts if part is not None]
         drawn = float((np.nan_to_num(wall_power.committed[below]) * share).sum())
         other = max(watts - drawn, 0.0)
@@ -272,9 +265,12 @@ class FactContext:
         rest = max(found.dc(committed) - limit, 0.0)
         floor = float(wall_power.floor_watts[machine])
         return RemedyPart(
-            share, ((gpus, limit / gpus),), lambda watts: found.at_wall(rest + watts),
-            None if np.isnan(floor) else floor, tuple(part.card.name for part in found.parts),
-        )  # fmt: skip
+            share,
+            ((gpus, limit / gpus),),
+            lambda watts: found.at_wall(rest + watts),
+            None if np.isnan(floor) else floor,
+            tuple(part.card.name for part in found.parts),
+        )
 
     def _models(self, machine: int) -> tuple[str, ...]:
         """Return the configured models of a machine's GPUs."""
@@ -290,30 +286,34 @@ class FactContext:
         below = self.topology.machines_below(row)
         whole = self.topology.whole[self.topology.starts[row] : self.topology.starts[row + 1]]
         room = network.continuous - self.loads.highest
-        same = (self.topology.volts == self.topology.volts[row]) & (self.topology.poles.sum(axis=1) == len(circuit.poles))  # fmt: skip
+        same = (self.topology.volts == self.topology.volts[row]) & (
+            self.topology.poles.sum(axis=1) == len(circuit.poles)
+        )
         same &= ~np.isnan(room) & (self.topology.parent != row)
         same[row] = False
         per_watt = float(self.loads.highest[row] / self.loads.watts[row])
-        for machine in sorted(
-            below[whole], key=lambda m: float(np.nan_to_num(self.wall_power.watts[m]))
-        ):
+        for machine in sorted(below[whole], key=lambda m: float(np.nan_to_num(self.wall_power.watts[m]))):
             amps = float(self.wall_power.watts[machine]) * per_watt
             if amps >= over and same.any():
                 best = int(np.argmax(np.where(same, room, -np.inf)))
                 target = self.layout.circuits[network.names[best]]
                 if room[best] >= amps and not target.is_panel:
-                    return f"move {network.machines[machine]} ({amperes(amps)}) to {target.id}, which has {amperes(float(room[best]))} left"  # fmt: skip
+                    return f"move {network.machines[machine]} ({amperes(amps)}) to {target.id}, which has {amperes(float(room[best]))} left"
         return ""
 
     def _after_trip(self, row: int) -> dict[str, str]:
         wait = self.breaker_heat.cool_seconds(row)
         facts = {
             "before": amperes(float(self.before[row])) if not np.isnan(self.before[row]) else "not known",
-            "reset": "how long it must cool is not known" if np.isnan(wait) else "cool enough to be switched on again" if wait == 0 else f"let it cool for about {estimated_duration(wait)} before it is switched on again, an estimate",
-        }  # fmt: skip
+            "reset": "how long it must cool is not known"
+            if np.isnan(wait)
+            else "cool enough to be switched on again"
+            if wait == 0
+            else f"let it cool for about {estimated_duration(wait)} before it is switched on again, an estimate",
+        }
         circuit = self.layout.circuits[self.topology.network.names[row]]
         if circuit.curve in {Curve.BS1362, Curve.GG}:
-            facts["reset"] = "replace the fuse-link with one of the same rating, after its cause is removed"  # fmt: skip
+            facts["reset"] = "replace the fuse-link with one of the same rating, after its cause is removed"
         facts["restart"] = "start its nodes one by one, 10 s apart: their supplies' inrush adds up"
         return facts
 
@@ -337,7 +337,7 @@ def _what(circuit: Circuit, context: FactContext) -> dict[str, str]:
         facts["fed_by"] = top.id
     if circuit.group is not None:
         facts["group"], facts["role"] = circuit.group, circuit.role or ""
-        others = [o.id for o in context.layout.circuits.values() if o.group == circuit.group and o is not circuit]  # fmt: skip
+        others = [o.id for o in context.layout.circuits.values() if o.group == circuit.group and o is not circuit]
         facts["partners"] = ", ".join(others)
     return facts
 

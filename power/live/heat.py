@@ -37,11 +37,7 @@ class BreakerHeat:
         """Time of an assumed start; NaN where it was measured or restored."""
         self._last: Floats = np.full(count, np.nan)
         """Time up to which the heat is computed."""
-        self._saved: tuple[Heat, Floats, Floats] = (
-            cold(count),
-            self.ratio.copy(),
-            self._last.copy(),
-        )
+        self._saved: tuple[Heat, Floats, Floats] = (cold(count), self.ratio.copy(), self._last.copy())
         """Heat, load and time of restored circuits, from before the gap."""
 
     def update(self, now: float, amps: Floats, off: Flags, unsure: Flags) -> None:
@@ -60,7 +56,7 @@ class BreakerHeat:
         after = step(self.heat, np.where(moving, ratio, 0.0), seconds, self._element)
         keeps = moving & ~off & (unsure | ~known)
         if keeps.any():
-            warmer = Heat(np.maximum(after.fast, self.heat.fast), np.maximum(after.slow, self.heat.slow))  # fmt: skip
+            warmer = Heat(np.maximum(after.fast, self.heat.fast), np.maximum(after.slow, self.heat.slow))
             idle = step(self.heat, np.zeros(len(seconds)), seconds, self._element)
             after = _where(keeps, _cooled(warmer, idle), after)
         self.heat = _where(moving, after, self.heat)
@@ -88,7 +84,7 @@ class BreakerHeat:
             rows = np.flatnonzero((ratio > self._element.pickup[:, _EDGE]) | hot)
         if len(rows):
             part = Heat(self.heat.fast[rows], self.heat.slow[rows])
-            result[rows] = seconds_to_trip(part, np.nan_to_num(ratio[rows]), self._element.part(rows))  # fmt: skip
+            result[rows] = seconds_to_trip(part, np.nan_to_num(ratio[rows]), self._element.part(rows))
         unknown = np.isnan(self._element.pickup[:, _EDGE])
         result[~self._breakers | unknown | np.isnan(ratio) | np.isnan(self._last)] = np.nan
         return result
@@ -119,9 +115,15 @@ class BreakerHeat:
         return high if low > 0 else 0.0
 
     def restore(
-        self, row: int, fast: list[float], slow: list[float], ratio: float, at: float,
-        assumed: float | None, rating: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        row: int,
+        fast: list[float],
+        slow: list[float],
+        ratio: float,
+        at: float,
+        assumed: float | None,
+        rating: float | None = None,
+    ) -> None:
         """Restore the heat of one circuit at `at`, in this process's monotonic seconds; `assumed`: how long
         before that its heat was assumed; `rating`: effective amps that heat and load are over, None (the
         present ones) in the checkpoint of an older release: a breaker keeps its heat when its grouping or ambient is configured otherwise."""
@@ -144,7 +146,7 @@ class BreakerHeat:
         been off meanwhile."""
         before, ratios, times = self._saved
         self.heat = _where(rows, before, self.heat)
-        self.ratio, self._last = np.where(rows, ratios, self.ratio), np.where(rows, times, self._last)  # fmt: skip
+        self.ratio, self._last = np.where(rows, ratios, self.ratio), np.where(rows, times, self._last)
         ratio = np.where(rows, np.fmin(self.ratio, amps / self._rating), np.nan)
         known = rows & ~np.isnan(ratio)
         seconds = np.where(known, np.maximum(now - self._last, 0.0), 0.0)
@@ -161,7 +163,7 @@ class BreakerHeat:
         if rows.any():
             before = self.heat
             self._start(now, ratio, rows)
-            warmer = Heat(np.maximum(before.fast, self.heat.fast), np.maximum(before.slow, self.heat.slow))  # fmt: skip
+            warmer = Heat(np.maximum(before.fast, self.heat.fast), np.maximum(before.slow, self.heat.slow))
             self.heat = _where(rows, warmer, self.heat)
 
     def _start(self, now: float, ratio: Floats, fresh: Flags) -> None:

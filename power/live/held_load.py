@@ -50,11 +50,16 @@ class HeldLoad:
         age = now - self.at
         watts = np.nan_to_num(self._watts)
         return Held(
-            watts, self._total, self._currents, spread(age) * watts, age > LAST_KNOWN_SECONDS,
-            ~np.isnan(self._watts), self._deficit,
-        )  # fmt: skip
+            watts,
+            self._total,
+            self._currents,
+            spread(age) * watts,
+            age > LAST_KNOWN_SECONDS,
+            ~np.isnan(self._watts),
+            self._deficit,
+        )
 
-    def learn(self, now: float, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters) -> Flags:  # fmt: skip
+    def learn(self, now: float, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters) -> Flags:
         """Remember what the meters know beyond the nodes; return the circuits metered for the first
         time since the start."""
         metered = ~np.isnan(loads.metered)
@@ -107,11 +112,7 @@ class HeldLoad:
         numbers = [float(found[name]) for name in ("watts", "total", "age")]
         deficit = float(found.get("deficit", 0.0))
         poles = [float(x) for name in ("real", "imaginary") for x in found[name]]
-        if (
-            len(poles) != 6
-            or not all(map(math.isfinite, [*numbers, deficit, *poles]))
-            or min(*numbers, deficit) < 0
-        ):
+        if len(poles) != 6 or not all(map(math.isfinite, [*numbers, deficit, *poles])) or min(*numbers, deficit) < 0:
             raise ValueError("no held load")
         self._watts[row], self._total[row] = numbers[:2]
         self._deficit[row] = deficit

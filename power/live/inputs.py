@@ -72,11 +72,20 @@ class PowerInputs:
         none = np.zeros(machines, dtype=bool)
         never, second = np.full(machines, np.inf), np.ones(machines)
         return cls(
-            gpu_watts=nothing, gpu_limit_watts=nothing, gpus_unread=np.zeros(machines),
-            unread_limit_watts=nothing, gpus=nothing, floor_watts=nothing, host_watts=nothing,
-            module_scope=none, wall_watts=nothing, wall_age=never, wall_period=second,
-            silent_seconds=never, interval=second,
-        )  # fmt: skip
+            gpu_watts=nothing,
+            gpu_limit_watts=nothing,
+            gpus_unread=np.zeros(machines),
+            unread_limit_watts=nothing,
+            gpus=nothing,
+            floor_watts=nothing,
+            host_watts=nothing,
+            module_scope=none,
+            wall_watts=nothing,
+            wall_age=never,
+            wall_period=second,
+            silent_seconds=never,
+            interval=second,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,9 @@ class LastMeasured:
         excess, deficit = np.maximum(measured - modelled, 0.0), np.maximum(modelled - measured, 0.0)
         # A reading that stands still says nothing of a model that moves.
         still = (measured == self._watts) & ~np.isnan(self._excess)
-        excess, deficit = (np.where(still, np.fmin(old, new), new) for old, new in ((self._excess, excess), (self._deficit, deficit)))  # fmt: skip
+        excess, deficit = (
+            np.where(still, np.fmin(old, new), new) for old, new in ((self._excess, excess), (self._deficit, deficit))
+        )
         self._excess = np.where(known, excess, self._excess)
         self._deficit = np.where(known, deficit, self._deficit)
         self._watts = np.where(known, measured, self._watts)
@@ -87,9 +89,7 @@ class LastMeasured:
         part = np.nan_to_num(part)
         age = now - self.at
         return HeldNodes(
-            part,
-            spread(age) * part if part.any() else part,
-            np.where(age > LAST_KNOWN_SECONDS, part, 0.0),
+            part, spread(age) * part if part.any() else part, np.where(age > LAST_KNOWN_SECONDS, part, 0.0)
         )
 
     def last_read(self, drawn: Floats, silent: Flags) -> Floats:
@@ -104,11 +104,7 @@ class LastMeasured:
         """Return the part of the checkpoint about one machine; None where no meter has reported."""
         if math.isnan(self._watts[row]) or not math.isfinite(self.at[row]):
             return None
-        found = {
-            "watts": float(self._watts[row]),
-            "age": float(now - self.at[row]),
-            "own": float(self.own[row]),
-        }
+        found = {"watts": float(self._watts[row]), "age": float(now - self.at[row]), "own": float(self.own[row])}
         excess, deficit = float(self._excess[row]), float(self._deficit[row])
         return found if math.isnan(excess) else found | {"excess": excess, "deficit": deficit}
 

@@ -56,12 +56,7 @@ def node_states(wall_power: WallPower) -> Floats:
     with np.errstate(invalid="ignore"):
         assumed = wall_power.assumed - wall_power.last_known - wall_power.expired > SLIGHT * watts
         last_known = wall_power.last_known > SLIGHT * watts
-    return _first(
-        np.isnan(watts) | hidden_nodes(wall_power),
-        assumed,
-        last_known,
-        np.isnan(wall_power.metered),
-    )
+    return _first(np.isnan(watts) | hidden_nodes(wall_power), assumed, last_known, np.isnan(wall_power.metered))
 
 
 def worst(states: Floats, rows: Sequence[Ints]) -> Floats:
@@ -102,10 +97,7 @@ class LoadStateTimer:
         """Return the part of the checkpoint about one circuit; `wall`: seconds since 1970 at `now`."""
         if math.isnan(self.state[row]):
             return None
-        return {
-            "state": STATES[int(self.state[row])].value,
-            "since": float(wall - now + self._since[row]),
-        }
+        return {"state": STATES[int(self.state[row])].value, "since": float(wall - now + self._since[row])}
 
     def restore(self, row: int, state: str, since: float, now: float, wall: float) -> None:
         """Restore the state of one circuit, which it has had since so many seconds since 1970. Raises

@@ -149,7 +149,7 @@ def read_meters(
     np.maximum.at(changed_at, target[order], metering.number("changed_at")[order])
     ranks = np.full(count, RANK[WallSource.MODEL], dtype=np.int64)
     limit_amps, limit_watts, neutral = (np.full(count, np.nan) for _ in range(3))
-    for name, table in (("watts", by_pole), ("amps", amps), ("volts", volts), ("power_factor", factors)):  # fmt: skip
+    for name, table in (("watts", by_pole), ("amps", amps), ("volts", volts), ("power_factor", factors)):
         values = metering.factors() if name == "power_factor" else metering.number(name)
         use = order[~np.isnan(values[order])]
         of_pole, of_all = use[pole[use] >= 0], use[pole[use] < 0]
@@ -162,7 +162,7 @@ def read_meters(
             _spread(table, topology, target[of_all], values[of_all], most)
         if name != "power_factor":
             ranks[target[use]] = rank[use]
-    for name, reported in (("limit_amps", limit_amps), ("limit_watts", limit_watts), ("neutral_amps", neutral)):  # fmt: skip
+    for name, reported in (("limit_amps", limit_amps), ("limit_watts", limit_watts), ("neutral_amps", neutral)):
         values = metering.number(name)
         use = order[~np.isnan(values[order])]
         reported[target[use]] = values[use]
@@ -181,11 +181,25 @@ def read_meters(
     missed = metered & ~(heard & (loaded | stale))
     stale |= missed & (now - started > STALE_LEAST)
     return CircuitMeters(
-        total, amps, neutral, _voltage(topology, volts), ranks, stale,
+        total,
+        amps,
+        neutral,
+        _voltage(topology, volts),
+        ranks,
+        stale,
         _any(count, target[mine & fresh & metering.flag("tripped")]),
         _any(count, target[mine & fresh & metering.flag("input_lost")]),
-        limit_amps, limit_watts, by_pole, energy, energy_at, slot, factors, heard_at, changed_at, missed,
-    )  # fmt: skip
+        limit_amps,
+        limit_watts,
+        by_pole,
+        energy,
+        energy_at,
+        slot,
+        factors,
+        heard_at,
+        changed_at,
+        missed,
+    )
 
 
 def settle(
@@ -202,20 +216,10 @@ def settle(
     where a meter is silent."""
     network = topology.network
     count = len(network.names)
-    (
-        watts,
-        currents,
-        linear,
-        square,
-        rank,
-        blind,
-        assumed,
-        surplus,
-        last_known,
-        silent_meters,
-        expired,
-    ) = _from_cords(topology, wall_power, shares, dead)
-    unread, unheard = (_of_nodes(topology, some, shares) for some in (wall_power.unread, wall_power.unheard))  # fmt: skip
+    (watts, currents, linear, square, rank, blind, assumed, surplus, last_known, silent_meters, expired) = _from_cords(
+        topology, wall_power, shares, dead
+    )
+    unread, unheard = (_of_nodes(topology, some, shares) for some in (wall_power.unread, wall_power.unheard))
     modelled, unknown, reported = np.zeros(count), np.zeros(count), meters.watts.copy()
     assumed_below, excess_currents = np.zeros(count), np.zeros_like(currents)
     empty = (topology.starts[1:] == topology.starts[:-1]) & (topology.other_below == 0)
@@ -228,14 +232,10 @@ def settle(
     own = unmeasured.copy()  # a sum of what it feeds is something
     ratio = _inherit(topology, meters.volts)
     for number, level in enumerate(topology.levels):
-        modelled[level], assumed_below[level], summed = (
-            watts[level],
-            assumed[level],
-            currents[level],
-        )
+        modelled[level], assumed_below[level], summed = (watts[level], assumed[level], currents[level])
         watts[level], currents[level], reported[level] = _measure(
             topology, meters, ratio, level, watts[level], summed, parts.below(level, watts[level] - surplus[level])
-        )  # fmt: skip
+        )
         excess_currents[level] = currents[level] - summed
         unmeasured[level] -= np.where(modelled[level] > 0, own[level], 0.0)
         metered = level[~np.isnan(reported[level])]
@@ -243,7 +243,7 @@ def settle(
         unknown[metered] = watts[metered] - modelled[metered]
         if held is not None:
             quiet = level[np.isnan(reported[level]) & held.known[level] & ~dead[level]]
-            kept, part, last_draw = _kept(topology, wall_power, held, quiet, watts[quiet], surplus[quiet])  # fmt: skip
+            kept, part, last_draw = _kept(topology, wall_power, held, quiet, watts[quiet], surplus[quiet])
             surplus[quiet] -= np.where(last_draw > 0, held.watts[quiet] * last_draw - kept, 0.0)
             unknown[quiet] = kept
             for total in (watts, assumed, silent_meters):
@@ -252,21 +252,28 @@ def settle(
             last_known[quiet] += np.where(held.expired[quiet], 0.0, kept)
             expired[quiet] += np.where(held.expired[quiet], kept, 0.0)
             square[quiet] += np.square(held.sigma[quiet] * part)
-        linear[metered], square[metered] = (
-            0.0,
-            np.square(_SIGMAS[meters.rank[metered]] * watts[metered]),
-        )
+        linear[metered], square[metered] = (0.0, np.square(_SIGMAS[meters.rank[metered]] * watts[metered]))
         rank[metered], blind[metered], used[metered] = meters.rank[metered], 0, True
-        for total in (assumed, surplus, last_known, expired, silent_meters, unmeasured, unread, unheard):  # fmt: skip
+        for total in (assumed, surplus, last_known, expired, silent_meters, unmeasured, unread, unheard):
             total[metered] = 0.0
         if number == len(network.climbs):
             break
         step = network.climbs[number]
         weight = step.weight if weights is None else weights[number]
-        for total in (linear, square, blind, assumed, surplus, last_known, expired, silent_meters, unmeasured, unread, unheard):  # fmt: skip
-            np.add(
-                total, sum_by_circuit(step.parents, total[step.children] * weight, count), out=total
-            )
+        for total in (
+            linear,
+            square,
+            blind,
+            assumed,
+            surplus,
+            last_known,
+            expired,
+            silent_meters,
+            unmeasured,
+            unread,
+            unheard,
+        ):
+            np.add(total, sum_by_circuit(step.parents, total[step.children] * weight, count), out=total)
         np.maximum.at(rank, step.parents, np.where(weight > 0, rank[step.children], 0))
         np.maximum.at(used, step.parents, used[step.children])
         parts.climb(step, weight, watts, assumed, surplus)
@@ -277,10 +284,30 @@ def settle(
     rank[~used] = RANK[WallSource.MODEL]  # 0 W of an empty circuit are no reading of a meter
     amps, of_reported, drawn = parts.amps(ratio, nothing)
     return CircuitLoads(
-        np.where(nothing, np.nan, watts), np.where(nothing, np.nan, linear + np.sqrt(square)),
-        rank, amps, of_reported, drawn, highest_of_three(amps), _reported_part(amps, of_reported), currents, modelled, unknown, blind, reported,
-        np.where(nothing, np.nan, assumed), surplus, last_known, expired, silent_meters, unmeasured, unread, unheard, assumed_below, excess_currents,
-    )  # fmt: skip
+        np.where(nothing, np.nan, watts),
+        np.where(nothing, np.nan, linear + np.sqrt(square)),
+        rank,
+        amps,
+        of_reported,
+        drawn,
+        highest_of_three(amps),
+        _reported_part(amps, of_reported),
+        currents,
+        modelled,
+        unknown,
+        blind,
+        reported,
+        np.where(nothing, np.nan, assumed),
+        surplus,
+        last_known,
+        expired,
+        silent_meters,
+        unmeasured,
+        unread,
+        unheard,
+        assumed_below,
+        excess_currents,
+    )
 
 
 def _reported_part(amps: Floats, reported: Floats) -> Floats:
@@ -291,12 +318,7 @@ def _reported_part(amps: Floats, reported: Floats) -> Floats:
 
 
 def _kept(
-    topology: SiteTopology,
-    wall_power: WallPower,
-    held: Held,
-    rows: Ints,
-    sums: Floats,
-    surplus: Floats,
+    topology: SiteTopology, wall_power: WallPower, held: Held, rows: Ints, sums: Floats, surplus: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Return the held watts that count beside the sums of some circuits, what part of the held they are, and what part
     counts beside the last draws, which are less than the sums by a `surplus`."""
@@ -328,13 +350,11 @@ def _from_cords(
     sigma = np.where(lost, 0.0, wall_power.sigma)[machine] * shares
 
     def sums(watts: Floats) -> Floats:
-        return sum_by_circuit(at, watts[machine] * shares, count) if watts.any() else np.zeros(count)  # fmt: skip
+        return sum_by_circuit(at, watts[machine] * shares, count) if watts.any() else np.zeros(count)
 
     # Model errors are correlated and add up; those of two meters partly cancel.
     alike = wall_power.rank[machine] >= RANK[WallSource.MODEL]
-    own = cord_flow(
-        topology, np.where(lost, 0.0, wall_power.watts), network.other_watts, shares, dead
-    )
+    own = cord_flow(topology, np.where(lost, 0.0, wall_power.watts), network.other_watts, shares, dead)
     rank = np.zeros(count, dtype=np.int64)
     ranks = np.where(shares > 0, wall_power.rank[machine], 0)
     for number in np.flatnonzero(np.bincount(ranks)).tolist():  # the highest last
@@ -389,7 +409,7 @@ class _Below:
             one = flow.rows(rows)
             of_all = one.watts - before.watts
             with np.errstate(invalid="ignore", divide="ignore"):
-                part = np.where(of_all > _CLOSE, np.clip((watts - before.watts) / of_all, 0.0, 1.0), 0.0)  # fmt: skip
+                part = np.where(of_all > _CLOSE, np.clip((watts - before.watts) / of_all, 0.0, 1.0), 0.0)
             flowing += part[:, None] * (one.currents - before.currents)
             before = one
         return flowing
@@ -417,16 +437,22 @@ class _LoadParts:
 
     @classmethod
     def of(
-        cls, topology: SiteTopology, wall_power: WallPower, shares: Floats, dead: Flags, currents: Complex,
-        held: Held | None, meters: CircuitMeters,
-    ) -> _LoadParts:  # fmt: skip
+        cls,
+        topology: SiteTopology,
+        wall_power: WallPower,
+        shares: Floats,
+        dead: Flags,
+        currents: Complex,
+        held: Held | None,
+        meters: CircuitMeters,
+    ) -> _LoadParts:
         """Return the parts of what the circuits' own nodes draw."""
         nothing = np.zeros(len(currents))
 
         def flow(watts: Floats, local: Floats = nothing) -> Flow:
             return cord_flow(topology, np.nan_to_num(watts), local, shares, dead)
 
-        kept = held is not None and bool((held.known & np.isnan(meters.watts) & (held.watts > 0)).any())  # fmt: skip
+        kept = held is not None and bool((held.known & np.isnan(meters.watts) & (held.watts > 0)).any())
         some = kept or wall_power.assumed.any()
         last, read_last = None, ~np.isnan(wall_power.last_read)
         if read_last.any() or (held is not None and held.known[meters.untold(topology)].any()):
@@ -460,7 +486,7 @@ class _LoadParts:
         rest = watts - live.watts
         with np.errstate(invalid="ignore", divide="ignore"):
             part = np.where(rest > _CLOSE, np.maximum(moved - live.watts, 0.0) / rest, 1.0)
-        whole.currents[rows] = live.currents + part[:, None] * (whole.currents[rows] - live.currents)  # fmt: skip
+        whole.currents[rows] = live.currents + part[:, None] * (whole.currents[rows] - live.currents)
         whole.watts[rows] = live.watts + part * rest
         read.watts[rows], read.currents[rows] = whole.watts[rows], whole.currents[rows]
 
@@ -482,9 +508,7 @@ class _LoadParts:
             part[level] = np.where(now == summed, part[level], now)
             part[metered] = self._currents[metered]
 
-    def climb(
-        self, step: Climb, weight: Floats, watts: Floats, assumed: Floats, surplus: Floats
-    ) -> None:
+    def climb(self, step: Climb, weight: Floats, watts: Floats, assumed: Floats, surplus: Floats) -> None:
         """Add what the children of a step carry to what feeds them."""
         for part, less in ((self.reported, assumed), (self.drawn, surplus)):
             if part is not self._currents:
@@ -543,9 +567,7 @@ def _measure(
     direction = like / np.maximum(np.abs(like), _CLOSE)
     flowing = np.where(known, amps * direction, flowing)
     # The amps of all poles give the watts, too.
-    reported = np.where(
-        has | ~(known | ~poles).all(axis=1), reported, amps.sum(axis=1) * factor[:, 0]
-    )
+    reported = np.where(has | ~(known | ~poles).all(axis=1), reported, amps.sum(axis=1) * factor[:, 0])
     return np.where(np.isnan(reported), sums, reported), flowing, reported
 
 
@@ -561,7 +583,7 @@ def over_nominal(volts: Floats, nominal: Floats, between: Floats) -> Floats:
     two poles over those to neutral."""
     to_neutral = volts / nominal
     of_poles = to_neutral / between
-    nearer = np.abs(np.log(np.maximum(of_poles, _CLOSE))) < np.abs(np.log(np.maximum(to_neutral, _CLOSE)))  # fmt: skip
+    nearer = np.abs(np.log(np.maximum(of_poles, _CLOSE))) < np.abs(np.log(np.maximum(to_neutral, _CLOSE)))
     return np.where(nearer, of_poles, to_neutral)
 
 

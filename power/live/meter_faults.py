@@ -108,7 +108,7 @@ class MeterFaults:
         self._named: _Named | None = None
         """What is at fault since the last update, once it has been asked for."""
 
-    def update(self, now: float, tick: PowerInputs, metering: Metering, left: Flags | None = None) -> None:  # fmt: skip
+    def update(self, now: float, tick: PowerInputs, metering: Metering, left: Flags | None = None) -> None:
         """Find the meters at fault, and note them in `metering.faults`. `left`: circuits that don't carry
         what hangs on them by their usual input; their meters are not compared."""
         self._named, self._now = None, now
@@ -161,7 +161,7 @@ class MeterFaults:
         kept = np.where(reporting, self._refused, 0).astype(np.int64)
         metering.faults = np.where(found > 0, found, kept)
         # Silence ends no refusal.
-        self._since = np.where((metering.faults > 0) | (self._refused > 0), np.fmin(self._since, now), np.nan)  # fmt: skip
+        self._since = np.where((metering.faults > 0) | (self._refused > 0), np.fmin(self._since, now), np.nan)
         # Neither the load nor what is held follows such a reading: a meter that fails would erase both.
         metering.suspected = low & ~reported
 
@@ -181,11 +181,7 @@ class MeterFaults:
             read.append(np.full(count, np.inf))
             np.maximum.at(best[-1], target[rows], watts[rows])
             np.minimum.at(read[-1], target[rows], at[rows])
-        own = (
-            (metering.own_faults == 0)
-            & (tick.wall_age <= STALE_LEAST)
-            & (self._own_watts > best[0])
-        )
+        own = (metering.own_faults == 0) & (tick.wall_age <= STALE_LEAST) & (self._own_watts > best[0])
         node = np.where(own, self._own_watts, best[0])
         node_at = np.where(own, now - tick.wall_age, read[0])
         alone = np.flatnonzero(network.cord_share > _WHOLE)
@@ -203,9 +199,7 @@ class MeterFaults:
         known = (kind != NODE) & (below[row] > 0)
         return np.where(known, below[row], np.nan), np.where(known, oldest[row], np.nan)
 
-    def _frozen(
-        self, now: float, drawn: Floats, metering: Metering, reporting: Flags
-    ) -> tuple[Flags, Flags]:
+    def _frozen(self, now: float, drawn: Floats, metering: Metering, reporting: Flags) -> tuple[Flags, Flags]:
         """Return the slots whose reading stands still though the load behind it moves, and those whose reading
         has just changed."""
         changed = metering.number("changed_at")
@@ -236,9 +230,7 @@ class MeterFaults:
         risen = drawn - self._reference
         most = np.fmax(drawn, self._reference)
         with np.errstate(invalid="ignore"):
-            apart = np.abs(risen) > np.fmax(
-                thresholds.DEVIATION_RATIO * most, thresholds.DEVIATION_WATTS
-            )
+            apart = np.abs(risen) > np.fmax(thresholds.DEVIATION_RATIO * most, thresholds.DEVIATION_WATTS)
             self._apart_since = np.where(apart, np.fmin(self._apart_since, now), np.nan)
             long = np.fmax(APART_SECONDS, STALE_PERIODS * metering.number("period"))
             self._risen = np.where(apart & (risen > 0), _AT_THE_WALL * risen, 0.0)
@@ -278,9 +270,7 @@ class MeterFaults:
         if self._named is None:
             self._named = self._name(metering)
         found = self._named
-        texts = [
-            self._one(metering, slot, found.watts) for slot in sorted(found.slots.get(row, ()))
-        ]
+        texts = [self._one(metering, slot, found.watts) for slot in sorted(found.slots.get(row, ()))]
         texts += [
             f"the meter in {self._topology.network.machines[machine]} reads {exact_watts(float(self._own_watts[machine]))}, {_OWN[int(metering.own_faults[machine])]}"
             for machine in sorted(found.machines.get(row, ()))
@@ -294,7 +284,7 @@ class MeterFaults:
             since = duration(self._now - self._since[slot])
             found[metering.meter_of(slot)] = f"{self._one(metering, slot, read)}, for {since}"
         upss = [metering.ups[name] for name in metering.ups_refused if name in metering.ups]
-        return found | {one.meter: f"the load of {one.target} contradicts what is measured behind it" for one in upss}  # fmt: skip
+        return found | {one.meter: f"the load of {one.target} contradicts what is measured behind it" for one in upss}
 
     def _name(self, metering: Metering) -> _Named:
         """Return the meters at fault by circuit, in a time that grows with the faults alone."""
@@ -325,32 +315,21 @@ class MeterFaults:
             return self._high.words(metering, slot)
         watts, gpu = float(read[slot]), float(self.measured[slot])
         if fault == _FROZEN:
-            return f"{name} has read {exact_watts(watts)} without any change while its nodes' load moved by {exact_watts(self._most[slot] - self._least[slot])}"  # fmt: skip
+            return f"{name} has read {exact_watts(watts)} without any change while its nodes' load moved by {exact_watts(self._most[slot] - self._least[slot])}"
         if not gpu > LEAST_WATTS or watts >= LOW_RATIO * gpu:
             return f"{name} reads {exact_watts(watts)}, and read less than half of what the GPUs behind it measured when they were heard last"
         by = "meters" if self._by_meters[slot] else "GPUs"
-        less = (
-            f"{name} reads {exact_watts(watts)} where the {by} behind it measure {exact_watts(gpu)}"
-        )
+        less = f"{name} reads {exact_watts(watts)} where the {by} behind it measure {exact_watts(gpu)}"
         return f"{less} (kW taken for W?)" if fault == _UNIT else less
 
     def checkpoint(self, metering: Metering) -> list[dict[str, Any]]:
         """Return the meters that are refused; a frozen one shows again that it is."""
         found = {
-            metering.key_of(slot): (
-                self._refused[slot],
-                self._witnesses[slot],
-                self._now - self._since[slot],
-            )
+            metering.key_of(slot): (self._refused[slot], self._witnesses[slot], self._now - self._since[slot])
             for slot in np.flatnonzero(self._refused > _FROZEN).tolist()
         }
         return [
-            {
-                "key": list(key),
-                "fault": float(fault),
-                "witnesses": float(witnesses),
-                "seconds": float(seconds),
-            }
+            {"key": list(key), "fault": float(fault), "witnesses": float(witnesses), "seconds": float(seconds)}
             for key, (fault, witnesses, seconds) in (self._restored | found).items()
         ]
 
@@ -359,13 +338,9 @@ class MeterFaults:
         `KeyError`, `TypeError` or `ValueError` for anything else."""
         for one in refused:
             meter, kind, target, pole = one["key"]
-            fault, witnesses, seconds = int(one["fault"]), float(one["witnesses"]), gap + float(one.get("seconds", 0.0))  # fmt: skip
+            fault, witnesses, seconds = int(one["fault"]), float(one["witnesses"]), gap + float(one.get("seconds", 0.0))
             if fault in {_UNIT, _LOW, _HIGH} and math.isfinite(seconds):
-                self._restored[meter, kind, target, pole] = (
-                    float(fault),
-                    witnesses,
-                    max(seconds, 0.0),
-                )
+                self._restored[meter, kind, target, pole] = (float(fault), witnesses, max(seconds, 0.0))
 
     def _recall(self, metering: Metering, known: int) -> None:
         """Refuse the meters that were refused before a restart, as they report first; `known`: slots so far."""
@@ -376,9 +351,7 @@ class MeterFaults:
                     self._refused[slot], self._witnesses[slot], seconds = before
                     self._since[slot] = self._now - seconds
 
-    def _below(
-        self, tick: PowerInputs
-    ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats], tuple[Floats, Floats]]:
+    def _below(self, tick: PowerInputs) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats], tuple[Floats, Floats]]:
         """Return the watts measured in GPUs, the load that moves, and the number of nodes that were read, of each
         node and of each circuit: the GPUs of nodes that hang on the circuit alone, and the load of all of its nodes."""
         circuits, machines, shares = self._topology.below
@@ -391,11 +364,7 @@ class MeterFaults:
         sums = sum_by_circuit(circuits[whole], known, count)
         drawn = sum_by_circuit(circuits, own[machines] * shares, count)
         read = (~np.isnan(gpu)).astype(float)
-        return (
-            (gpu, sums),
-            (own, drawn),
-            (read, sum_by_circuit(circuits[whole], read[machines[whole]], count)),
-        )
+        return ((gpu, sums), (own, drawn), (read, sum_by_circuit(circuits[whole], read[machines[whole]], count)))
 
     def sums(self, metering: Metering) -> Floats:
         """Return the watts of each slot's target by its meters: of all poles, or of all outlets. NaN
@@ -413,7 +382,7 @@ class MeterFaults:
         total = np.bincount(inverse, watts[rows])[inverse]
         poles: Ints = self._topology.poles.sum(axis=1)
         clamps = pole[rows] >= 0
-        wanted = np.where(clamps & (kind[rows] != NODE), poles[np.where(kind[rows] != NODE, target[rows], 0)], 1)  # fmt: skip
+        wanted = np.where(clamps & (kind[rows] != NODE), poles[np.where(kind[rows] != NODE, target[rows], 0)], 1)
         found[rows] = np.where(number[inverse] >= wanted, total, np.nan)
         return found
 
@@ -431,7 +400,20 @@ class MeterFaults:
         return found
 
     def _grow(self, count: int) -> None:
-        for name, empty in (("_low_since", np.nan), ("_less_since", np.nan), ("_least", np.nan), ("_most", np.nan), ("_changed", np.nan), ("_reference", np.nan), ("_apart_since", np.nan), ("_risen", 0.0), ("_refused", 0.0), ("_witnesses", 0.0), ("_since", np.nan), ("_trusted", False)):  # fmt: skip
+        for name, empty in (
+            ("_low_since", np.nan),
+            ("_less_since", np.nan),
+            ("_least", np.nan),
+            ("_most", np.nan),
+            ("_changed", np.nan),
+            ("_reference", np.nan),
+            ("_apart_since", np.nan),
+            ("_risen", 0.0),
+            ("_refused", 0.0),
+            ("_witnesses", 0.0),
+            ("_since", np.nan),
+            ("_trusted", False),
+        ):
             old = getattr(self, name)
             if len(old) < count:
                 setattr(self, name, np.concatenate([old, np.full(count - len(old), empty)]))

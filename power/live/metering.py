@@ -52,9 +52,7 @@ def problem_of(meter: MeterState, now: float, refused: Mapping[str, str]) -> str
     if meter.name in refused:
         return f"{refused[meter.name].removeprefix(f'{meter.name} ')}; it is not used"
     if meter.last_seen is None:
-        return (
-            f"nothing has come from {meter.where} yet: look where the device's own settings send it"
-        )
+        return f"nothing has come from {meter.where} yet: look where the device's own settings send it"
     age = now - meter.last_seen
     return f"nothing has come for {duration(age)}" if age > stale_after(meter.period) else ""
 
@@ -62,9 +60,7 @@ def problem_of(meter: MeterState, now: float, refused: Mapping[str, str]) -> str
 class Metering:
     """Table with a slot for each target of a meter; slots are never freed."""
 
-    def __init__(
-        self, circuits: Mapping[str, int], machines: Mapping[str, int], poles: Flags | None = None
-    ) -> None:
+    def __init__(self, circuits: Mapping[str, int], machines: Mapping[str, int], poles: Flags | None = None) -> None:
         """`poles`: of each circuit, shape (circuits, 3). [all three]"""
         self._poles = np.ones((len(circuits), 3), bool) if poles is None else poles
         self._places = {"circuit": circuits, "node": machines}
@@ -82,7 +78,9 @@ class Metering:
         it, or they read too little, not for long enough to be refused."""
         self.unplaced: set[str] = set()
         """Targets that the configuration does not know."""
-        self._numbers: dict[str, Floats] = {name: np.zeros(0) for name in (*_FIELDS, "at", "period", "changed_at", *_STEPS)}  # fmt: skip
+        self._numbers: dict[str, Floats] = {
+            name: np.zeros(0) for name in (*_FIELDS, "at", "period", "changed_at", *_STEPS)
+        }
         self._whole: dict[str, npt.NDArray[Any]] = {
             name: np.zeros(0, np.int64) for name in ("kind", "target", "pole", "rank")
         }
@@ -214,16 +212,11 @@ class Metering:
         self._numbers["watts"][slot] = _watts(self._numbers, slot)
         if np.isnan(self._numbers["watts"][slot]) and np.isnan(self._numbers["amps"][slot]):
             self._numbers["watts"][slot] = _mean_watts(self._numbers, slot, reading.at)
-        if (
-            reading.parts > 1
-            and reading.kind == "circuit"
-            and self._poles[target].sum() > 1
-            and reading.pole is None
-        ):
+        if reading.parts > 1 and reading.kind == "circuit" and self._poles[target].sum() > 1 and reading.pole is None:
             # The sum of several conductors' currents is the current of none of them.
             self._numbers["amps"][slot] = np.nan
         after = [self._numbers[name][slot] for name in _MOVING]
-        if not np.isfinite(self._numbers["at"][slot]) or not np.array_equal(before, after, equal_nan=True):  # fmt: skip
+        if not np.isfinite(self._numbers["at"][slot]) or not np.array_equal(before, after, equal_nan=True):
             self._numbers["changed_at"][slot] = reading.at
         self._numbers["at"][slot], self._numbers["period"][slot] = reading.at, reading.period
         self.tripped[slot] = "tripped" in reading.flags

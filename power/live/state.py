@@ -32,15 +32,7 @@ from power.live.taken_over import TakenOver
 from power.live.transfers import TransferPositions
 from power.live.trips import Trips
 from power.live.undeclared import UndeclaredLoad, undeclared
-from power.live.ups import (
-    UpsFaults,
-    build_ups,
-    expected,
-    heard,
-    input_watts,
-    ups_snapshot,
-    ups_states,
-)
+from power.live.ups import UpsFaults, build_ups, expected, heard, input_watts, ups_snapshot, ups_states
 from power.live.wall_power import Behind, WallPower, WallPowerModel
 from power.live.windows import MEAN_SECONDS, Windows, swings
 from power.network.contingency import Contingencies, Outcome
@@ -87,7 +79,7 @@ class AboveLimit:
         ended = now - self._below >= DIP_SECONDS
         self.above = np.where(ended, np.nan, self.above)
         self._below = np.where(ended, np.nan, self._below)
-        return np.where(np.isnan(self.above), np.where(np.isnan(ratio), np.nan, 0.0), now - self.above)  # fmt: skip
+        return np.where(np.isnan(self.above), np.where(np.isnan(ratio), np.nan, 0.0), now - self.above)
 
 
 # Notes on a configuration (E24), at the circuits that they are about.
@@ -123,9 +115,7 @@ RESTORED_SECONDS = 600.0
 class LivePower:
     """Heat, load, energy and timers of all circuits of a site."""
 
-    def __init__(
-        self, layout: SiteLayout, version: int = 0, ledger: MonthLedger | None = None
-    ) -> None:
+    def __init__(self, layout: SiteLayout, version: int = 0, ledger: MonthLedger | None = None) -> None:
         """`version`: number of the configuration; the power snapshots' version. `ledger`: of the month, in
         the site's time zone. [a fresh one, in UTC]"""
         self.layout, self.version = layout, version
@@ -149,26 +139,24 @@ class LivePower:
         )
         specs = [layout.site.nodes.get(name) for name in self.machines]
         self._supplies = Supplies(
-            list(layout.machines.values()), self.topology, [c.supplies for c in layout.cords],
-            [None if spec is None else spec.cap_watts for spec in specs],
-        )  # fmt: skip
-        self._ups = build_ups(
-            layout.site.ups,
+            list(layout.machines.values()),
             self.topology,
-            [c.id for c in layout.circuits.values() if c.kind is ElementKind.UPS],
+            [c.supplies for c in layout.cords],
+            [None if spec is None else spec.cap_watts for spec in specs],
+        )
+        self._ups = build_ups(
+            layout.site.ups, self.topology, [c.id for c in layout.circuits.values() if c.kind is ElementKind.UPS]
         )
         self._losses, self._cords = Contingencies(layout, self.topology), Cords(self.topology)
         self._outcome: Outcome | None = None
         self._undeclared = UndeclaredLoad(self.topology)
         self.held, self.load_state = HeldLoad(self.topology), LoadStateTimer(len(names))
         self._other_states = {
-            SnapshotKind.BUDGET: LoadStateTimer(len(self.months.ceilings)), SnapshotKind.UPS: LoadStateTimer(len(self._ups)),
+            SnapshotKind.BUDGET: LoadStateTimer(len(self.months.ceilings)),
+            SnapshotKind.UPS: LoadStateTimer(len(self._ups)),
             SnapshotKind.SUPPLY: LoadStateTimer(len(self.machines)),
-        }  # fmt: skip
-        self.meter_faults, self.ups_faults = (
-            MeterFaults(self.topology, _configured(self.layout)),
-            UpsFaults(),
-        )
+        }
+        self.meter_faults, self.ups_faults = (MeterFaults(self.topology, _configured(self.layout)), UpsFaults())
         self.transfers = TransferPositions(layout, self.topology)
         self.taken_over = TakenOver(self.topology, self._cords)
         self._notes = notes_of(layout)
@@ -199,20 +187,16 @@ class LivePower:
         seconds = 0.0 if self.last is None else max(now - self.last, 0.0)
         self.last, self.wall_ns = now, wall_ns
         topology, names = self.topology, self.topology.network.names
-        faults = {f"meter/{name}": error for name, error in self.metering.absorb(tick.readings).items()}  # fmt: skip
+        faults = {f"meter/{name}": error for name, error in self.metering.absorb(tick.readings).items()}
         self._part(
-            "meter faults",
-            lambda: self.meter_faults.update(now, tick, self.metering, self.transfers.left()),
-            None,
+            "meter faults", lambda: self.meter_faults.update(now, tick, self.metering, self.transfers.left()), None
         )
-        meters = read_meters(
-            topology, self.metering, now, self._metered(tick, "circuit"), self.started
-        )
+        meters = read_meters(topology, self.metering, now, self._metered(tick, "circuit"), self.started)
         self._part("UPS faults", lambda: self._refuse_ups(now, tick, meters), None)
         behind: Behind = self._part("UPSs", lambda: heard(self._ups, self.metering, now), [])
-        metered = self._metered(tick, "node") | expected(self._ups, self.metering, tick.metered, len(self.machines))  # fmt: skip
+        metered = self._metered(tick, "node") | expected(self._ups, self.metering, tick.metered, len(self.machines))
         wall_power = self.model.estimate(tick, topology, self.metering, now, behind, metered)
-        taken = self._part("feeds taken over", lambda: self.taken_over.update(now, wall_power, meters), None)  # fmt: skip
+        taken = self._part("feeds taken over", lambda: self.taken_over.update(now, wall_power, meters), None)
         dead, loads = self._settle(wall_power, meters, taken)
         self._part("transfer switches", lambda: self._transfer(now, loads), None)
         self._part("trips", lambda: self.trips.update(now, tick, wall_power, loads, meters), None)
@@ -220,22 +204,60 @@ class LivePower:
         first = self.held.learn(now, wall_power, loads, meters)
         result = self._follow(now, seconds, tick, wall_power, meters, loads, dead, first)
         context = FactContext(
-            self.layout, topology, tick, wall_power, loads, result.undeclared, result.committed, result.survivor, self._worst_loss(), result.trips,
-            result.above, self.breaker_heat, result.assumed, self.trips.suspected, self.trips.off,
-            self.trips.before, self._notes, self.load_state.state, result.state_seconds, self.meter_faults, self.metering, self.transfers,
-        )  # fmt: skip
+            self.layout,
+            topology,
+            tick,
+            wall_power,
+            loads,
+            result.undeclared,
+            result.committed,
+            result.survivor,
+            self._worst_loss(),
+            result.trips,
+            result.above,
+            self.breaker_heat,
+            result.assumed,
+            self.trips.suspected,
+            self.trips.off,
+            self.trips.before,
+            self._notes,
+            self.load_state.state,
+            result.state_seconds,
+            self.meter_faults,
+            self.metering,
+            self.transfers,
+        )
         ups_faults: dict[str, Exception] = {}
         facts = LazyFacts(len(names), context.facts)
         found = PowerSnapshots(
             PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(topology, result), facts),
-            self._part("budgets", lambda: self._budgets(now, seconds, loads),
-                       self._unknown(SnapshotKind.BUDGET, tuple(c.name for c in self.months.ceilings))),
-            self._part("UPS loads", lambda: ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, topology.power_factor, ups_faults, self._ups_survivors()),
-                       self._unknown(SnapshotKind.UPS, tuple(one.name for one in self._ups))),
-            self._part("supplies", lambda: self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
-                       self._unknown(SnapshotKind.SUPPLY, self.machines)),
-        )  # fmt: skip
-        found = self._part("states of loads", lambda: self._with_states(found, now, tick, wall_power), found)  # fmt: skip
+            self._part(
+                "budgets",
+                lambda: self._budgets(now, seconds, loads),
+                self._unknown(SnapshotKind.BUDGET, tuple(c.name for c in self.months.ceilings)),
+            ),
+            self._part(
+                "UPS loads",
+                lambda: ups_snapshot(
+                    self._ups,
+                    self.metering,
+                    now,
+                    self.version,
+                    wall_power,
+                    loads,
+                    topology.power_factor,
+                    ups_faults,
+                    self._ups_survivors(),
+                ),
+                self._unknown(SnapshotKind.UPS, tuple(one.name for one in self._ups)),
+            ),
+            self._part(
+                "supplies",
+                lambda: self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
+                self._unknown(SnapshotKind.SUPPLY, self.machines),
+            ),
+        )
+        found = self._part("states of loads", lambda: self._with_states(found, now, tick, wall_power), found)
         faults |= {f"ups/{name}": error for name, error in ups_faults.items()}
         faults |= {f"budget/{name}": error for name, error in self.months.faults.items()}
         faults |= {f"circuit/{name}": error for name, error in self.trips.faults.items()}
@@ -247,12 +269,10 @@ class LivePower:
 
     def _refuse_ups(self, now: float, tick: PowerInputs, meters: CircuitMeters) -> None:
         """Compare the UPSs with the loads that were measured behind them at the last tick."""
-        measured = np.where(
-            self.load_state.state == STATES.index(LoadState.MEASURED), self._watts, np.nan
-        )
+        measured = np.where(self.load_state.state == STATES.index(LoadState.MEASURED), self._watts, np.nan)
         self.ups_faults.update(
-            now, self._ups, self.metering, tick, meters, measured, self.model.measured.at, self.transfers.left(),
-        )  # fmt: skip
+            now, self._ups, self.metering, tick, meters, measured, self.model.measured.at, self.transfers.left()
+        )
 
     def _budgets(self, now: float, seconds: float, loads: CircuitLoads) -> PowerSnapshot:
         """Return the budget snapshot after adding the energy of this tick to the month."""
@@ -272,15 +292,13 @@ class LivePower:
             (
                 found.supply,
                 nodes,
-                np.where(
-                    wall_power.silent_meters > 0, now - self.model.measured.at, tick.silent_seconds
-                ),
+                np.where(wall_power.silent_meters > 0, now - self.model.measured.at, tick.silent_seconds),
             ),
         )
         fresh = []
         for snapshot, state, silent in states:
             kind = snapshot.kind
-            seconds = self._other_states[kind].update(now, state, np.broadcast_to(silent, state.shape))  # fmt: skip
+            seconds = self._other_states[kind].update(now, state, np.broadcast_to(silent, state.shape))
             columns = {f"{kind}_load_state": state, f"{kind}_load_state_seconds": seconds}
             fresh.append(replace(snapshot, columns={**snapshot.columns, **columns}))
         return replace(found, budget=fresh[0], ups=fresh[1], supply=fresh[2])
@@ -309,7 +327,7 @@ class LivePower:
         if not len(self.aside):
             return tick
         waiting = {part.partition("/")[::2] for part in self.aside.waiting(now)}
-        rows = [self._machine_at[name] for kind, name in waiting if kind == "node" and name in self._machine_at]  # fmt: skip
+        rows = [self._machine_at[name] for kind, name in waiting if kind == "node" and name in self._machine_at]
         meters = {name for kind, name in waiting if kind == "meter"}
         if meters:
             self.metering.drop(meters)
@@ -406,9 +424,7 @@ class LivePower:
         for _ in range(2):
             dead = dead_below(topology, reported | self.feeds_lost)
             self._losses.prepare(dead)
-            loads = settle(
-                topology, wall_power, self._losses.shares, dead, meters, self._losses.weights, held
-            )
+            loads = settle(topology, wall_power, self._losses.shares, dead, meters, self._losses.weights, held)
             lost = self._feeds_lost(wall_power, loads)
             if (lost == self.feeds_lost).all():
                 break
@@ -427,7 +443,13 @@ class LivePower:
             return kept
         network = topology.network
         # What a silent node may draw is expected of no feed: that it carries less is no loss.
-        usual = carry(topology, np.nan_to_num(wall_power.drawn), network.other_watts, network.cord_share, np.zeros_like(self.feeds_lost))  # fmt: skip
+        usual = carry(
+            topology,
+            np.nan_to_num(wall_power.drawn),
+            network.other_watts,
+            network.cord_share,
+            np.zeros_like(self.feeds_lost),
+        )
         return lost_by_load(topology, loads.highest, usual.highest) & metered | kept
 
     def _input_lost(self, meters: CircuitMeters) -> Flags:
@@ -452,9 +474,16 @@ class LivePower:
         return found & metered & ~carries
 
     def _follow(
-        self, now: float, seconds: float, tick: PowerInputs, wall_power: WallPower, meters: CircuitMeters,
-        loads: CircuitLoads, dead: Flags, first: Flags,
-    ) -> TickResult:  # fmt: skip
+        self,
+        now: float,
+        seconds: float,
+        tick: PowerInputs,
+        wall_power: WallPower,
+        meters: CircuitMeters,
+        loads: CircuitLoads,
+        dead: Flags,
+        first: Flags,
+    ) -> TickResult:
         """Advance windows, heat, energy and timers to now, and compute commitment and survivors."""
         topology, network = self.topology, self.topology.network
         highest = loads.highest
@@ -470,7 +499,7 @@ class LivePower:
         risen = self.meter_faults.risen(self.metering)
         if risen.any():  # a slow or frozen meter has not said it
             with np.errstate(invalid="ignore", divide="ignore"):
-                amps = np.where((risen > 0) & (loads.watts > 0), amps * (1 + risen / loads.watts), amps)  # fmt: skip
+                amps = np.where((risen > 0) & (loads.watts > 0), amps * (1 + risen / loads.watts), amps)
         # Before the first reading of its meter a load may be any.
         waits = (meters.missed | (loads.unmeasured > 0)) & (now - started <= STALE_LEAST)
         amps = np.where(waits & ~self.breaker_heat.begun, np.nan, amps)
@@ -482,52 +511,73 @@ class LivePower:
         self._known_heat = np.where(unsure & ~np.isnan(self._known_heat), self._known_heat, used)
         minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, MEAN_SECONDS)
         sustained = self.windows.sustained(now, ten)
-        minute_reported, ten_reported = (
-            self.reported.rms(now, 60.0),
-            self.reported.rms(now, MEAN_SECONDS),
-        )
+        minute_reported, ten_reported = (self.reported.rms(now, 60.0), self.reported.rms(now, MEAN_SECONDS))
         sustained_reported = self.reported.sustained(now, ten_reported)
         sustained = np.where(self.trips.off | dead, 0.0, sustained)
         reported = loads.watts - loads.assumed
         self.energy.update(
-            now, self.wall_ns / 1e9, seconds, reported, ~uncertain(loads.watts, reported) & ~np.isnan(loads.watts),
-            meters, self.metering,
-        )  # fmt: skip
+            now,
+            self.wall_ns / 1e9,
+            seconds,
+            reported,
+            ~uncertain(loads.watts, reported) & ~np.isnan(loads.watts),
+            meters,
+            self.metering,
+        )
         self._part("forecasts", lambda: self._forecast(now), None)
         extra, theirs = self._undeclared.of(now, wall_power, loads)
         local = network.other_watts + extra
         may = np.nan_to_num(wall_power.committed) + theirs
         seconds_in_state = self.load_state.update(
             now, load_states(loads), np.where(loads.silent_meters > 0, self._silent_seconds(now), np.nan)
-        )  # fmt: skip
+        )
         gone = hidden(loads)
         could = carry(topology, may, local, self._losses.shares, dead, self._losses.weights)
         held = np.nan_to_num(wall_power.held) + theirs
         outcome = self._part("losses", lambda: self._worst_losses(held, local), None)
         self._outcome = outcome
         return TickResult(
-            now=now, tick=tick, wall_power=wall_power, meters=meters, loads=loads,
-            undeclared=undeclared(topology, wall_power, loads), dead=dead,
+            now=now,
+            tick=tick,
+            wall_power=wall_power,
+            meters=meters,
+            loads=loads,
+            undeclared=undeclared(topology, wall_power, loads),
+            dead=dead,
             committed=could,
             survivor=self._survivors(outcome, dead),
             survivor_limits={} if outcome is None else self._losses.circuit_limits(outcome),
-            sustained=sustained, trips=self._trips(sustained, sustained_reported, gone, used), hidden=gone, heating=amps,
-            state=self.load_state.state, state_seconds=seconds_in_state, fault=self.meter_faults.by_circuit(self.metering),
-            minute_reported=minute_reported, ten_reported=ten_reported,
-            used=used, assumed=self.breaker_heat.assumed(now),
-            minute=minute, ten=ten, peak=self.windows.peak(now, MEAN_SECONDS),
+            sustained=sustained,
+            trips=self._trips(sustained, sustained_reported, gone, used),
+            hidden=gone,
+            heating=amps,
+            state=self.load_state.state,
+            state_seconds=seconds_in_state,
+            fault=self.meter_faults.by_circuit(self.metering),
+            minute_reported=minute_reported,
+            ten_reported=ten_reported,
+            used=used,
+            assumed=self.breaker_heat.assumed(now),
+            minute=minute,
+            ten=ten,
+            peak=self.windows.peak(now, MEAN_SECONDS),
             above=self.timer.update(
-                now,
-                above(minute, minute_reported, network.continuous),
-                above(ten, ten_reported, network.continuous),
+                now, above(minute, minute_reported, network.continuous), above(ten, ten_reported, network.continuous)
             ),
-            ahead=(self._ahead[0].copy(), self._ahead[1].copy()), swing=self._swing.copy(), joules=self.energy.joules, missing_seconds=self.energy.missing_seconds,
-            suspected=self.trips.suspected, off=self.trips.off, inrush=self._supplies.inrush,
+            ahead=(self._ahead[0].copy(), self._ahead[1].copy()),
+            swing=self._swing.copy(),
+            joules=self.energy.joules,
+            missing_seconds=self.energy.missing_seconds,
+            suspected=self.trips.suspected,
+            off=self.trips.off,
+            inrush=self._supplies.inrush,
             lost=(self.feeds_lost | meters.tripped | meters.input_lost | (dead & self._input_lost(meters))),
             cords=self._cords,
-            metered_nodes=self._metered(tick, "node"), metering=self.metering, started=self.started or now,
+            metered_nodes=self._metered(tick, "node"),
+            metering=self.metering,
+            started=self.started or now,
             notices=self._notices,
-        )  # fmt: skip
+        )
 
     def _silent_seconds(self, now: float) -> Floats:
         """Return the seconds since the last reading of what silent meters of each circuit or its nodes knew."""
@@ -616,9 +666,7 @@ VERSION = 1
 
 def _configured(layout: SiteLayout) -> Floats:
     """Return the most that each machine draws by the configuration, watts; NaN where that says nothing."""
-    return np.array(
-        [one.committed_watts if one.planned else np.nan for one in layout.machines.values()]
-    )
+    return np.array([one.committed_watts if one.planned else np.nan for one in layout.machines.values()])
 
 
 def _checkpoint(live: LivePower) -> dict[str, Any]:
@@ -641,9 +689,7 @@ def _checkpoint(live: LivePower) -> dict[str, Any]:
                 circuit["assumed_seconds"] = assumed
         if live.last is not None and (held := live.held.checkpoint(row, live.last)) is not None:
             circuit["held"] = held
-        if (
-            state := live.load_state.checkpoint(row, live.last or 0.0, live.wall_ns / 1e9)
-        ) is not None:
+        if (state := live.load_state.checkpoint(row, live.last or 0.0, live.wall_ns / 1e9)) is not None:
             circuit["load_state"] = state
         if live.feeds_lost[row]:
             circuit["feed_lost"] = True
@@ -655,16 +701,13 @@ def _checkpoint(live: LivePower) -> dict[str, Any]:
     machines = {}
     for row, name in enumerate(live.machines):
         found: dict[str, Any] = {}
-        for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):  # fmt: skip
+        for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):
             if not math.isnan(values[row]):
                 found[key] = float(values[row])
         lesson = live.model.calibration.checkpoint(row)
         if lesson is not None:
             found["calibration"] = lesson
-        if (
-            live.last is not None
-            and (measured := live.model.measured.checkpoint(row, live.last)) is not None
-        ):
+        if live.last is not None and (measured := live.model.measured.checkpoint(row, live.last)) is not None:
             found["measured"] = measured
         if found:
             machines[name] = found
@@ -711,21 +754,19 @@ def _restore_circuit(
         _try(live.held.restore, row, circuit["held"], now - gap)
     if "load_state" in circuit:
         known = _table(circuit["load_state"])
-        _try(live.load_state.restore, row, str(known.get("state")), float(known.get("since", math.nan)), now, wall)  # fmt: skip
+        _try(live.load_state.restore, row, str(known.get("state")), float(known.get("since", math.nan)), now, wall)
     if "fast" in circuit:
         fast, slow = ([_number(v) for v in circuit[key]] for key in ("fast", "slow"))
         if len(fast) != 3 or len(slow) != 3:
             raise ValueError("three edges")
         assumed = _number(circuit["assumed_seconds"]) if "assumed_seconds" in circuit else None
         rating = _number(circuit["effective_amps"]) if "effective_amps" in circuit else None
-        live.breaker_heat.restore(
-            row, fast, slow, _number(circuit["ratio"]), now - gap, assumed, rating
-        )
+        live.breaker_heat.restore(row, fast, slow, _number(circuit["ratio"]), now - gap, assumed, rating)
         live.restored[row] = True
 
 
 def _restore_machine(live: LivePower, row: int, found: Mapping[str, Any], before: float) -> None:
-    for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):  # fmt: skip
+    for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):
         if key in found:
             values[row] = _number(found[key])
     if "measured" in found:

@@ -24,28 +24,36 @@ class Supplies:
     """Supply ratings as arrays over machines."""
 
     def __init__(
-        self, machines: Sequence[Machine], topology: SiteTopology, supplies: Sequence[int | None],
+        self,
+        machines: Sequence[Machine],
+        topology: SiteTopology,
+        supplies: Sequence[int | None],
         caps: Sequence[float | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`supplies`: number of supplies behind each cord; `caps`: configured watts per GPU of each
         machine."""
         network = topology.network
         self._cord_circuit, self._cord_machine = network.cord_circuit, network.cord_machine
         self._machines = tuple(machines)
-        self._rated = np.array([m.supply_watts or np.nan for m in machines], dtype=float)  # fmt: skip
+        self._rated = np.array([m.supply_watts or np.nan for m in machines], dtype=float)
         self._count = np.array([float(m.supplies) for m in machines])
         self._needed = np.array([float(m.needed) for m in machines])
         cords = np.bincount(self._cord_machine, minlength=len(machines))
         even = self._count[self._cord_machine] / np.maximum(cords[self._cord_machine], 1)
         self._behind = np.array([np.nan if n is None else float(n) for n in supplies])
         self._behind = np.where(np.isnan(self._behind), even, self._behind)
-        self._spike = np.array([m.card.spike_watts if m.card and m.card.spike_watts and not m.bears_spikes else np.nan for m in machines], dtype=float)  # fmt: skip
+        self._spike = np.array(
+            [m.card.spike_watts if m.card and m.card.spike_watts and not m.bears_spikes else np.nan for m in machines],
+            dtype=float,
+        )
         self._cap = np.array([np.nan if cap is None else cap for cap in caps], dtype=float)
         self._host = np.array([m.host_watts for m in machines], dtype=float)
         self.inrush = np.array([m.inrush_amps * m.supplies for m in machines], dtype=float)
         """Amps of all supplies of a machine that is switched on."""
 
-    def snapshot(self, wall_power: WallPower, model: WallPowerModel, dead: Flags, version: int, names: tuple[str, ...]) -> PowerSnapshot:  # fmt: skip
+    def snapshot(
+        self, wall_power: WallPower, model: WallPowerModel, dead: Flags, version: int, names: tuple[str, ...]
+    ) -> PowerSnapshot:
         """Return the snapshot of all machines' supplies."""
         lost = np.bincount(self._cord_machine, self._behind * dead[self._cord_circuit], len(names))
         working = self._count - np.round(lost)
@@ -82,9 +90,7 @@ class Supplies:
                 "source": words[int(wall_power.rank[row])] + _state(wall_power, row),
             }
 
-        return PowerSnapshot(
-            SnapshotKind.SUPPLY, version, names, rows, LazyFacts(len(names), facts)
-        )
+        return PowerSnapshot(SnapshotKind.SUPPLY, version, names, rows, LazyFacts(len(names), facts))
 
 
 def _state(wall_power: WallPower, row: int) -> str:

@@ -40,9 +40,7 @@ class TakenOver:
         """Longest age of a reading while both meters reported."""
         self._at = -np.inf
 
-    def update(
-        self, now: float, wall_power: WallPower, meters: CircuitMeters
-    ) -> tuple[Flags, Flags]:
+    def update(self, now: float, wall_power: WallPower, meters: CircuitMeters) -> tuple[Flags, Flags]:
         """Return the feeds that their partner has taken over, and those that it has given back."""
         lost, back = np.zeros(self._count, dtype=bool), np.zeros(self._count, dtype=bool)
         if not len(self._pairs):

@@ -35,11 +35,7 @@ RESTS_SECONDS = 600.0
 """Time below its rating in which a breaker that had nearly opened rests."""
 _VOLTS = (0.3, 1.8)
 """Measured over nominal volts of any mains; a lost neutral of three phases makes 1.73."""
-_UNITS = (
-    (1000.0, "W taken for kW?"),
-    (100.0, "without its decimals?"),
-    (10.0, "a digit too many?"),
-)
+_UNITS = ((1000.0, "W taken for kW?"), (100.0, "without its decimals?"), (10.0, "a digit too many?"))
 _PLAUSIBLE = (0.1, 1.3)
 """Part of what it may draw that a machine draws, to guess what a reading was meant to be."""
 _MILLIAMPS = "mA taken for A?"
@@ -73,9 +69,7 @@ class TooHigh:
         self._topology = topology
         self._committed = committed
         network = topology.network
-        carried = (
-            network.effective * topology.volts * topology.power_factor * topology.poles.sum(axis=1)
-        )
+        carried = network.effective * topology.volts * topology.power_factor * topology.poles.sum(axis=1)
         self._carried: Floats = np.bincount(
             network.cord_machine, carried[network.cord_circuit], len(network.machines)
         ).astype(float)
@@ -100,9 +94,7 @@ class TooHigh:
         self._burnt = np.concatenate([self._burnt, np.zeros(more)])
         self._possible_since = np.concatenate([self._possible_since, np.full(more, np.nan)])
         node, target = metering.whole("kind") == NODE, metering.whole("target")
-        self._most, limits = (
-            _of(node, target, of) for of in (self._machines(tick), self._limits(tick))
-        )
+        self._most, limits = (_of(node, target, of) for of in (self._machines(tick), self._limits(tick)))
         watts = metering.number("watts")
         self._ratio = self._over_rating(metering, node, target)
         ratio = np.where(reporting, self._ratio, 0.0)
@@ -117,12 +109,10 @@ class TooHigh:
             [machine, short, breaker, wrong_volts],
             [TooHighReason.MACHINE, TooHighReason.SHORT, TooHighReason.BREAKER, TooHighReason.VOLTS],
             TooHighReason.NO,
-        )  # fmt: skip
+        )
         self.reasons = np.where(reporting, reasons, TooHighReason.NO).astype(np.int64)
         found: Flags = self.reasons > 0
-        self._possible_since = np.where(
-            found | ~reporting, np.nan, np.fmin(self._possible_since, now)
-        )
+        self._possible_since = np.where(found | ~reporting, np.nan, np.fmin(self._possible_since, now))
         return found
 
     def possible_for(self, now: float) -> Floats:
@@ -185,9 +175,7 @@ class TooHigh:
             return np.zeros(len(node))
         row = np.where(node, 0, target)
         poles = np.where(pole >= 0, 1, topology.poles[row].sum(axis=1))
-        by_watts = metering.number("watts") / (
-            topology.volts[row] * topology.power_factor[row] * poles
-        )
+        by_watts = metering.number("watts") / (topology.volts[row] * topology.power_factor[row] * poles)
         amps = metering.number("amps")
         amps = np.where(np.isnan(amps), by_watts, amps)
         return np.where(node | np.isnan(amps), 0.0, amps / topology.network.effective[row])
@@ -213,15 +201,11 @@ class TooHigh:
         if not len(topology.volts):
             return np.full(len(node), np.nan)
         row = np.where(node, 0, target)
-        found = over_nominal(
-            metering.number("volts"), topology.nominal_volts[row], topology.between[row]
-        )
+        found = over_nominal(metering.number("volts"), topology.nominal_volts[row], topology.between[row])
         return np.where(node, np.nan, found)
 
 
-def _meant(
-    ratio: float, units: tuple[tuple[float, str], ...], plausible: tuple[float, float]
-) -> str:
+def _meant(ratio: float, units: tuple[tuple[float, str], ...], plausible: tuple[float, float]) -> str:
     """Return the likely slip that makes a reading so many times what it should be; empty where none fits."""
     low, high = plausible
     return next((f" ({why})" for by, why in units if low <= ratio / by <= high), "")

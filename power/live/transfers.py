@@ -42,7 +42,7 @@ class TransferPositions:
             for circuit in layout.circuits.values()
             if circuit.kind is ElementKind.TRANSFER
         ]
-        self._rows = np.array([row for row in rows if len(row) == 3 and min(row) >= 0], np.int64).reshape(-1, 3)  # fmt: skip
+        self._rows = np.array([row for row in rows if len(row) == 3 and min(row) >= 0], np.int64).reshape(-1, 3)
         self._count = len(topology.network.names)
         self._above = {row: _above(topology, row) for row in self._rows[:, 1:].flatten().tolist()}
         self.alternate: Flags = np.zeros(len(self._rows), dtype=bool)
@@ -74,9 +74,13 @@ class TransferPositions:
         self.alternate |= self._rows[:, 0] == row
 
     def update(
-        self, now: float, loads: CircuitLoads, metering: Metering, faults: MeterFaults,
+        self,
+        now: float,
+        loads: CircuitLoads,
+        metering: Metering,
+        faults: MeterFaults,
         outputs: Sequence[tuple[int, float]] = (),
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Follow the meters of the inputs; return whether a switch has moved: one input has given its load
         away, and the other has taken it. That an input reads too little for its load is a fault of its
         meter until the other has risen. An input without a meter says nothing. `outputs`: circuits whose
@@ -95,7 +99,9 @@ class TransferPositions:
             stands = metered[switches, here] - rest >= part
             given = before[switches, here] - metered[switches, here] >= part
             # An input that was dead, and its meter with it, carried what its nodes draw.
-            idle = np.where(np.isnan(before[switches, there]), loads.modelled[inputs[switches, there]], before[switches, there])  # fmt: skip
+            idle = np.where(
+                np.isnan(before[switches, there]), loads.modelled[inputs[switches, there]], before[switches, there]
+            )
             risen = metered[switches, there] - idle
             dead = np.isnan(metered[switches, here]) & ~np.isnan(before).any(axis=1)
             alike = np.abs(risen - load) <= _ALIKE * load
@@ -120,7 +126,7 @@ class TransferPositions:
 
 def _metered(
     now: float, metering: Metering, faults: MeterFaults, outputs: Sequence[tuple[int, float]], count: int
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Return what each circuit's meter says, else its UPS, believed or not; NaN without one that reports."""
     found = np.full(count, np.nan)
     for row, watts in outputs:

@@ -31,13 +31,9 @@ class Trips:
     def __init__(self, topology: SiteTopology) -> None:
         circuits = len(topology.network.names)
         self._topology = topology
-        lines = np.concatenate(
-            [step.children for step in topology.network.climbs] or [np.zeros(0, np.int64)]
-        )
+        lines = np.concatenate([step.children for step in topology.network.climbs] or [np.zeros(0, np.int64)])
         above = np.where(topology.parent < 0, np.arange(circuits), topology.parent)
-        self._fed_alone: Flags = (np.bincount(lines, minlength=circuits) == 1) & (
-            topology.weak == topology.weak[above]
-        )
+        self._fed_alone: Flags = (np.bincount(lines, minlength=circuits) == 1) & (topology.weak == topology.weak[above])
         """Circuits that carry nothing once what feeds them is off: no other input, and no battery between."""
         self.before: Floats = np.full(circuits, np.nan)
         """Amps of the highest pole when all nodes below last reported."""
@@ -49,7 +45,7 @@ class Trips:
 
     def update(
         self, now: float, tick: PowerInputs, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Find the circuits whose breaker has probably tripped."""
         self.faults = {}
         topology, count = self._topology, len(self._topology.network.names)
@@ -71,7 +67,9 @@ class Trips:
         may = np.bincount(circuits[topology.whole], gone[machines[topology.whole]], count) > 0
         may &= (self.before > limit) & ~carries
         if may.any() and carries.any():
-            may &= ~self._carries_below(carries & (meters.heard_at > now - tick.silent_seconds[gone].min(initial=np.inf) + TOGETHER))  # fmt: skip
+            may &= ~self._carries_below(
+                carries & (meters.heard_at > now - tick.silent_seconds[gone].min(initial=np.inf) + TOGETHER)
+            )
         # Where no other node reports, the aggregator itself may be cut off.
         reports = runs & ~wall_power.silent
         near = np.bincount(circuits, reports[machines], count)
@@ -104,9 +102,7 @@ class Trips:
         own = below[whole & runs[below]]
         cluster = _cluster(tick.silent_seconds[own[gone[own]]])
         # Until the last of them counts as silent, their number is not known.
-        silent_after = max(
-            SILENT_LEAST, SILENT_INTERVALS * float(tick.interval[own].max(initial=0.0))
-        )
+        silent_after = max(SILENT_LEAST, SILENT_INTERVALS * float(tick.interval[own].max(initial=0.0)))
         if not len(cluster) or cluster.max() < silent_after + TOGETHER:
             return None
         if len(cluster) == len(own):
@@ -120,9 +116,7 @@ class Trips:
             above = int(topology.parent[circuit])
             if above < 0 or not self.off[above]:
                 self.suspected[circuit] = self.off[circuit] = True
-            elif not tripped[above] and len(topology.machines_below(above)) == len(
-                topology.machines_below(circuit)
-            ):
+            elif not tripped[above] and len(topology.machines_below(above)) == len(topology.machines_below(circuit)):
                 # Both would explain it; the nearer breaker is the more likely one.
                 self.suspected[above], self.suspected[circuit] = False, True
                 self.off[circuit] = True

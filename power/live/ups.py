@@ -54,9 +54,7 @@ class UpsTopology:
     """Whether the configuration has it in bypass."""
 
 
-def build_ups(
-    sites: dict[str, UpsConfig], topology: SiteTopology, in_tree: Collection[str]
-) -> tuple[UpsTopology, ...]:
+def build_ups(sites: dict[str, UpsConfig], topology: SiteTopology, in_tree: Collection[str]) -> tuple[UpsTopology, ...]:
     """Return the UPSs of a site. `in_tree`: those that are elements of the tree."""
     at = {name: number for number, name in enumerate(topology.network.names)}
     machine = {name: number for number, name in enumerate(topology.network.machines)}
@@ -69,11 +67,18 @@ def build_ups(
         for circuit in circuits:
             part = slice(topology.starts[circuit], topology.starts[circuit + 1])
             members |= set(topology.below[1][part][topology.whole[part]].tolist())
-        found.append(UpsTopology(
-            name, spec.watts, spec.volt_amps or spec.watts / _POWER_FACTOR,
-            spec.overload or LADDER, np.array(sorted(members), dtype=np.int64), circuits, _fed(topology, circuits),
-            spec.on_bypass,
-        ))  # fmt: skip
+        found.append(
+            UpsTopology(
+                name,
+                spec.watts,
+                spec.volt_amps or spec.watts / _POWER_FACTOR,
+                spec.overload or LADDER,
+                np.array(sorted(members), dtype=np.int64),
+                circuits,
+                _fed(topology, circuits),
+                spec.on_bypass,
+            )
+        )
     return tuple(found)
 
 
@@ -97,9 +102,16 @@ class UpsFaults:
         """Measurements behind each UPS whose load is not used."""
 
     def update(
-        self, now: float, ups: tuple[UpsTopology, ...], metering: Metering, tick: PowerInputs,
-        meters: CircuitMeters, watts: Floats, read_at: Floats, left: Flags,
-    ) -> None:  # fmt: skip
+        self,
+        now: float,
+        ups: tuple[UpsTopology, ...],
+        metering: Metering,
+        tick: PowerInputs,
+        meters: CircuitMeters,
+        watts: Floats,
+        read_at: Floats,
+        left: Flags,
+    ) -> None:
         """Find the UPSs at fault, and note them in `metering.ups_refused`. `watts`: measured load of each
         circuit; NaN where it is not. `read_at`: time of the last reading of each machine's own meters.
         `left`: circuits that don't carry what hangs on them by their usual input."""
@@ -150,9 +162,7 @@ class UpsFaults:
         self._refused = {str(name): int(witnesses) for name, witnesses in refused.items()}
 
 
-def heard(
-    ups: tuple[UpsTopology, ...], metering: Metering, now: float
-) -> list[tuple[Ints, float, float]]:
+def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[tuple[Ints, float, float]]:
     """Return machines, output watts and time of each UPS with a fresh reading that measures what hangs on it."""
     found = []
     for one in ups:
@@ -170,10 +180,7 @@ def heard(
 
 
 def expected(
-    ups: tuple[UpsTopology, ...],
-    metering: Metering,
-    metered: Collection[tuple[str, str]],
-    machines: int,
+    ups: tuple[UpsTopology, ...], metering: Metering, metered: Collection[tuple[str, str]], machines: int
 ) -> Flags:
     """Return the machines whose power a UPS measures, or has measured. `metered`: what has a configured meter."""
     found = np.zeros(machines, dtype=bool)
@@ -184,19 +191,23 @@ def expected(
     return found
 
 
-def input_watts(
-    ups: tuple[UpsTopology, ...], metering: Metering, now: float
-) -> list[tuple[int, float]]:
+def input_watts(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[tuple[int, float]]:
     """Return row and watts of each UPS with one output in the tree, believed or not: it is that circuit's meter."""
     found = [(one.circuits, _reported_watts(one, _reporting(one, metering, now))) for one in ups]
     return [(int(rows[0]), watts) for rows, watts in found if len(rows) == 1 and watts is not None]
 
 
 def ups_snapshot(
-    ups: tuple[UpsTopology, ...], metering: Metering, now: float, version: int,
-    wall_power: WallPower, loads: CircuitLoads, power_factor: Floats, faults: dict[str, Exception],
+    ups: tuple[UpsTopology, ...],
+    metering: Metering,
+    now: float,
+    version: int,
+    wall_power: WallPower,
+    loads: CircuitLoads,
+    power_factor: Floats,
+    faults: dict[str, Exception],
     survivors: Mapping[str, tuple[float, str]],
-) -> PowerSnapshot:  # fmt: skip
+) -> PowerSnapshot:
     """Return the UPS snapshot. Without a reading, a UPS' load is the sum of what hangs on it. `faults`
     receives the exceptions by the UPS whose row is unknown; `survivors` has the load of each after the worst
     loss, and that loss."""
@@ -208,7 +219,7 @@ def ups_snapshot(
         load = _load(one, reading, wall_power, loads, power_factor)
         rows["ups_load_ratio"][number] = load
         if not np.isnan(load):
-            bears = next(seconds for limit, seconds in (*one.ladder, (np.inf, 0.0)) if load <= limit)  # fmt: skip
+            bears = next(seconds for limit, seconds in (*one.ladder, (np.inf, 0.0)) if load <= limit)
             rows["ups_overload_seconds"][number] = bears
         if reading is not None:
             rows["ups_on_battery"][number] = "OB" in reading.flags
@@ -219,8 +230,7 @@ def ups_snapshot(
         if one.name in metering.ups_refused:
             facts[number]["meter"] = (
                 "it reports more than it can carry; its load is not used"
-                if (_reported_watts(one, _reporting(one, metering, now)) or 0.0)
-                > FAR_OVER * one.watts
+                if (_reported_watts(one, _reporting(one, metering, now)) or 0.0) > FAR_OVER * one.watts
                 else "it has reported less than half of what is measured behind it; its load is not used until both agree"
             )
         if one.name in survivors:
@@ -235,9 +245,7 @@ def ups_snapshot(
             faults[one.name] = error
             for values in rows.values():
                 values[number] = np.nan
-    return PowerSnapshot(
-        SnapshotKind.UPS, version, tuple(one.name for one in ups), rows, tuple(facts)
-    )
+    return PowerSnapshot(SnapshotKind.UPS, version, tuple(one.name for one in ups), rows, tuple(facts))
 
 
 _COLUMNS = ("ups_load_ratio", "ups_survivor_ratio", "ups_on_battery", "ups_battery_low", "ups_runtime_seconds", "ups_overload_seconds")  # fmt: skip
@@ -258,16 +266,16 @@ def _reporting(one: UpsTopology, metering: Metering, now: float) -> MeterReading
     return reading
 
 
-def ups_states(
-    ups: tuple[UpsTopology, ...], metering: Metering, now: float, circuits: Floats, nodes: Floats
-) -> Floats:
+def ups_states(ups: tuple[UpsTopology, ...], metering: Metering, now: float, circuits: Floats, nodes: Floats) -> Floats:
     """Return the state of each UPS' load, as `power.live.load_state.STATES` numbers them: measured by itself,
     else the worst of what hangs on it. `circuits`, `nodes`: their states."""
-    below = [worst(circuits, [one.circuits]) if len(one.circuits) else worst(nodes, [one.machines]) for one in ups]  # fmt: skip
-    return np.array([
-        0.0 if _reported_watts(one, _fresh(one, metering, now)) is not None else float(state[0])
-        for one, state in zip(ups, below, strict=True)
-    ])  # fmt: skip
+    below = [worst(circuits, [one.circuits]) if len(one.circuits) else worst(nodes, [one.machines]) for one in ups]
+    return np.array(
+        [
+            0.0 if _reported_watts(one, _fresh(one, metering, now)) is not None else float(state[0])
+            for one, state in zip(ups, below, strict=True)
+        ]
+    )
 
 
 def _on_bypass(one: UpsTopology, reading: MeterReading | None) -> bool:
@@ -283,9 +291,8 @@ def _reported_watts(one: UpsTopology, reading: MeterReading | None) -> float | N
 
 
 def _load(
-    one: UpsTopology, reading: MeterReading | None,
-    wall_power: WallPower, loads: CircuitLoads, power_factor: Floats,
-) -> float:  # fmt: skip
+    one: UpsTopology, reading: MeterReading | None, wall_power: WallPower, loads: CircuitLoads, power_factor: Floats
+) -> float:
     watts, assumed = _reported_watts(one, reading), 0.0
     apparent = reading.volt_amps if reading is not None else None
     if watts is None:
@@ -313,8 +320,6 @@ def _facts(one: UpsTopology, reading: MeterReading | None, load: float) -> dict[
     return {
         "rating": f"{exact_watts(one.watts)}, {one.volt_amps:.0f} VA",
         "bears": bears,
-        "source": "the UPS itself"
-        if _reported_watts(one, reading) is not None
-        else "the sum of what hangs on it",
+        "source": "the UPS itself" if _reported_watts(one, reading) is not None else "the sum of what hangs on it",
         "status": " ".join(reading.flags) if reading is not None else "not reported",
     }

@@ -28,7 +28,9 @@ _SERVER_GPUS, _SERVER_WATTS, _SERVER_HOST = 8, 600.0, 0.8
 processors draw this part of its GPUs' limits: 4.6 of 5.6 kW on a DGX H100."""
 Behind = Sequence[tuple[Ints, float, float]]
 _SIGMAS = np.array([SIGMA_RATIO[source] for source in SOURCES])
-_BMC, _UPS, _MODEL, _COMMITTED = (RANK[s] for s in (WallSource.BMC, WallSource.UPS, WallSource.MODEL, WallSource.COMMITTED))  # fmt: skip
+_BMC, _UPS, _MODEL, _COMMITTED = (
+    RANK[s] for s in (WallSource.BMC, WallSource.UPS, WallSource.MODEL, WallSource.COMMITTED)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +94,14 @@ class WallPowerModel:
         self._known = np.array([m.known for m in all_], dtype=bool)
         self._catalogue_gpus = np.array([float(m.gpus) for m in all_])
         self._limit = np.array([m.limit_watts for m in all_], dtype=float)
-        self._floor = np.array(
-            [np.nan if m.floor_watts is None else m.floor_watts for m in all_], dtype=float
+        self._floor = np.array([np.nan if m.floor_watts is None else m.floor_watts for m in all_], dtype=float)
+        self._fixed = np.array(
+            [m.fixed_watts if m.known and not m.gpus and not m.host_watts else np.nan for m in all_], dtype=float
         )
-        self._fixed = np.array([m.fixed_watts if m.known and not m.gpus and not m.host_watts else np.nan for m in all_], dtype=float)  # fmt: skip
         """Watts of machines that are described by their watts alone."""
         self._inside_fixed = self.curves.inside(self._fixed)
-        self._host = np.array([m.host_watts or HOST_WATTS for m in all_], dtype=float)  # fmt: skip
-        self._cpu_share = np.array([m.cpu_share if m.known else CPU_SHARE for m in all_], dtype=float)  # fmt: skip
+        self._host = np.array([m.host_watts or HOST_WATTS for m in all_], dtype=float)
+        self._cpu_share = np.array([m.cpu_share if m.known else CPU_SHARE for m in all_], dtype=float)
         self.last = np.full(count, np.nan)
         """Last reported watts of each machine."""
         self._whole = np.full(count, np.nan)
@@ -171,7 +173,7 @@ class WallPowerModel:
         lost = ~spoken
         watts = np.where(lost, kept, watts)
         old_sigma = STALE_PENALTY * self.last + self._last_sigma
-        sigma = np.where(lost, np.where(lately, SIGMA_RATIO[WallSource.COMMITTED] * kept, old_sigma), sigma)  # fmt: skip
+        sigma = np.where(lost, np.where(lately, SIGMA_RATIO[WallSource.COMMITTED] * kept, old_sigma), sigma)
         rank = np.where(lost, np.where(lately, _COMMITTED, self._last_rank), rank)
         assumed = np.where(lost, _or_zero(watts), np.where(has_meter, 0.0, unread * watts))
         self._whole = np.where(spoken & ~silent & (unread == 0), watts, self._whole)
@@ -187,9 +189,31 @@ class WallPowerModel:
         drawn = np.where(silent, np.fmax(watts - surplus, before), watts - surplus)
         committed = np.fmax(committed, held)  # what is drawn can be drawn
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
-        return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, drawn, committed,
-                     metered, modelled, silent, limit, gpus, floor, described, assumed, surplus, last_known,
-                     quiet.watts, quiet.expired, self.measured.last_read(watts - surplus, missing), degraded | (missing & self.measured.known), _unheard(tick, watts))  # fmt: skip
+        return WallPower(
+            watts,
+            sigma,
+            rank.astype(np.int64),
+            degraded,
+            degraded | lost,
+            held,
+            drawn,
+            committed,
+            metered,
+            modelled,
+            silent,
+            limit,
+            gpus,
+            floor,
+            described,
+            assumed,
+            surplus,
+            last_known,
+            quiet.watts,
+            quiet.expired,
+            self.measured.last_read(watts - surplus, missing),
+            degraded | (missing & self.measured.known),
+            _unheard(tick, watts),
+        )
 
     def _hosts(self, limit: Floats, gpus: Floats) -> Floats:
         """Return the watts of everything but the GPUs at full load, inside."""
@@ -220,7 +244,7 @@ class WallPowerModel:
     def _limits(self, tick: PowerInputs) -> tuple[Floats, Floats]:
         self.limits = np.where(np.isnan(tick.gpu_limit_watts), self.limits, tick.gpu_limit_watts)
         self.gpus = np.where(np.isnan(tick.gpus), self.gpus, tick.gpus)
-        gpus = np.where(np.isnan(self.gpus), np.where(self._known, self._catalogue_gpus, np.nan), self.gpus)  # fmt: skip
+        gpus = np.where(np.isnan(self.gpus), np.where(self._known, self._catalogue_gpus, np.nan), self.gpus)
         by_model = np.where(self._known, self._limit * gpus, np.nan)
         # No GPU, no limit; GPUs without a limit of driver or catalogue: not known.
         by_model = np.where((gpus > 0) & (self._limit == 0), np.nan, by_model)
@@ -269,12 +293,7 @@ class WallPowerModel:
         return taught, sigma
 
     def _meters(
-        self,
-        tick: PowerInputs,
-        topology: SiteTopology,
-        metering: Metering,
-        now: float,
-        silent: Flags,
+        self, tick: PowerInputs, topology: SiteTopology, metering: Metering, now: float, silent: Flags
     ) -> tuple[Floats, Ints, Flags, Floats]:
         """Return watts by the best fresh meter of each node, its rank, where a better one is stale, and the
         time of the newest reading of the node's own meters; -inf without one."""

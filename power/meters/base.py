@@ -15,9 +15,7 @@ from telemetry.text import parse_duration
 Kind = Literal["circuit", "node", "ups"]
 
 
-class MeterConfig(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
-):
+class MeterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
     """The settings of one meter. `on` or `map` names what it measures."""
 
     on: str | None = None
@@ -51,15 +49,19 @@ class MeterConfig(
     def check(self, where: str) -> None:
         """Raise `ConfigError` for settings that can't work."""
         if self.on is not None and self.map:
-            raise ConfigError(where, "it has on and map", "Keep one: on for the whole meter, map for its parts.")  # fmt: skip
+            raise ConfigError(where, "it has on and map", "Keep one: on for the whole meter, map for its parts.")
         if self.every is not None and not 1 <= seconds(f"{where}.every", self.every) <= 3600:
-            raise ConfigError(f"{where}.every", f"{self.every} is out of range", "Write 1 to 3600 seconds; 10 is usual.")  # fmt: skip
+            raise ConfigError(
+                f"{where}.every", f"{self.every} is out of range", "Write 1 to 3600 seconds; 10 is usual."
+            )
         if self.source in {WallSource.MODEL, WallSource.COMMITTED}:
-            raise ConfigError(f"{where}.source", f"{self.source.value!r} is no meter", "Remove it, or write plug.")  # fmt: skip
+            raise ConfigError(f"{where}.source", f"{self.source.value!r} is no meter", "Remove it, or write plug.")
         for name in ("limit_watts", "limit_amps"):
             value = getattr(self, name)
             if value is not None and value <= 0:
-                raise ConfigError(f"{where}.{name}", f"{value:g} is no limit", "Write what is printed on the plug, or remove it.")  # fmt: skip
+                raise ConfigError(
+                    f"{where}.{name}", f"{value:g} is no limit", "Write what is printed on the plug, or remove it."
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +140,13 @@ class MqttConfig(MeterConfig, frozen=True):
 def check_topic(where: str, topic: str) -> None:
     """Raise `ConfigError` unless `topic` is the topic of one device."""
     if not topic.strip("/") or "\0" in topic or len(topic) > 1000:
-        raise ConfigError(where, f"{topic!r} is no topic", "Write the one that the device publishes, as mosquitto_sub -v shows it.")  # fmt: skip
+        raise ConfigError(
+            where, f"{topic!r} is no topic", "Write the one that the device publishes, as mosquitto_sub -v shows it."
+        )
     if "+" in topic or "#" in topic:
-        raise ConfigError(where, f"{topic!r} has a wildcard", "Write one device's topic; each device is a meter of its own.")  # fmt: skip
+        raise ConfigError(
+            where, f"{topic!r} has a wildcard", "Write one device's topic; each device is a meter of its own."
+        )
 
 
 def seconds(where: str, value: float | str) -> float:

@@ -36,12 +36,10 @@ TYPES: dict[str, type[MeterConfig]] = {
 }
 _SAME = {"shelly-3em": "shelly", "shelly-gen2": "shelly", "mqtt": "json", "number": "json"}
 """Alternative names of types."""
-_SNMP = "Read it with Network UPS Tools (its snmp-ups driver) and write type = \"nut\"; or publish it over MQTT and write type = \"json\"."  # fmt: skip
+_SNMP = 'Read it with Network UPS Tools (its snmp-ups driver) and write type = "nut"; or publish it over MQTT and write type = "json".'
 
 
-MEASURED = [
-    source.value for source in WallSource if source not in {WallSource.MODEL, WallSource.COMMITTED}
-]
+MEASURED = [source.value for source in WallSource if source not in {WallSource.MODEL, WallSource.COMMITTED}]
 """Ranks that a meter can have."""
 
 
@@ -71,7 +69,9 @@ class MeterBroker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def decode_meter(where: str, raw: object) -> MeterConfig:
     """Return one meter. Raises `ConfigError` with place and cure."""
     if not isinstance(raw, dict):
-        raise ConfigError(where, "it is a section, not a value", f'Write [{where.rpartition(": ")[2]}] and type = "tasmota".')  # fmt: skip
+        raise ConfigError(
+            where, "it is a section, not a value", f'Write [{where.rpartition(": ")[2]}] and type = "tasmota".'
+        )
     fields = dict(raw)
     preset = fields.pop("preset", None)
     word = fields.pop("type", None) if preset is None else preset
@@ -97,7 +97,7 @@ def _kind(where: str, word: object) -> type[MeterConfig]:
         raise ConfigError(where, "SNMP is not spoken here", _SNMP)
     if word is None or text not in TYPES:
         problem = "the type is missing" if word is None else f"there is no type {word!r}"
-        raise ConfigError(where, problem, did_you_mean(text, TYPES) or f"Known: {', '.join(TYPES)}.")  # fmt: skip
+        raise ConfigError(where, problem, did_you_mean(text, TYPES) or f"Known: {', '.join(TYPES)}.")
     return TYPES[text]
 
 
@@ -110,7 +110,7 @@ def short_form(where: str, text: str, target: str) -> MeterConfig:
     rest, _, part = rest.partition("#")
     kind = _kind(where, word)
     if not rest:
-        raise ConfigError(where, f"{text!r} does not name the {word}", f'Write "{word}:" and its topic or address.')  # fmt: skip
+        raise ConfigError(where, f"{text!r} does not name the {word}", f'Write "{word}:" and its topic or address.')
     fields: dict[str, Any] = {"type": word}
     if part and kind is Json:
         fields["path"], part = part, ""

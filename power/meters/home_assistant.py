@@ -25,7 +25,9 @@ class HomeAssistant(MqttConfig, frozen=True, tag="home-assistant"):
         """Raise `ConfigError` for what can't work."""
         super().check(where)
         if self.unit not in {"W", "kW"}:
-            raise ConfigError(f"{where}.unit", f"{self.unit!r} is no unit of power", "Write W or kW, as the sensor has it.")  # fmt: skip
+            raise ConfigError(
+                f"{where}.unit", f"{self.unit!r} is no unit of power", "Write W or kW, as the sensor has it."
+            )
         for name in ("current", "voltage", "energy"):
             topic = getattr(self, name)
             if topic is not None:

@@ -68,16 +68,18 @@ class Json(MqttConfig, frozen=True, tag="json"):
         """Raise `ConfigError` for what can't work."""
         super().check(where)
         if self.values and self.path:
-            raise ConfigError(where, "it has path and values", "Keep one: values has path, unit and scale of each.")  # fmt: skip
+            raise ConfigError(where, "it has path and values", "Keep one: values has path, unit and scale of each.")
         if self.map:
-            raise ConfigError(f"{where}.map", "a json meter has no parts", "Make each part a meter of its own with its own path.")  # fmt: skip
+            raise ConfigError(
+                f"{where}.map", "a json meter has no parts", "Make each part a meter of its own with its own path."
+            )
         seen: set[str] = set()
         for place, value in enumerate(self.wanted):
             here = f"{where}.values[{place}]" if self.values else where
             check_value(here, value)
             quantity = UNITS[value.unit][0]
             if quantity in seen:
-                raise ConfigError(f"{here}.unit", f"{quantity} is configured twice", "Configure each quantity once.")  # fmt: skip
+                raise ConfigError(f"{here}.unit", f"{quantity} is configured twice", "Configure each quantity once.")
             seen.add(quantity)
 
     def decoder(self) -> Decoder:
@@ -88,9 +90,13 @@ class Json(MqttConfig, frozen=True, tag="json"):
 def check_value(where: str, value: Value) -> None:
     """Raise `ConfigError` for an unknown unit, a path that is none, a scale of 0."""
     if value.unit not in UNITS:
-        raise ConfigError(f"{where}.unit", f"{value.unit!r} is no unit", did_you_mean(value.unit, UNITS) or f"Known: {', '.join(UNITS)}.")  # fmt: skip
+        raise ConfigError(
+            f"{where}.unit",
+            f"{value.unit!r} is no unit",
+            did_you_mean(value.unit, UNITS) or f"Known: {', '.join(UNITS)}.",
+        )
     if value.scale == 0:
-        raise ConfigError(f"{where}.scale", "0 makes nothing of every reading", "Write 1, or 0.1 for tenths.")  # fmt: skip
+        raise ConfigError(f"{where}.scale", "0 makes nothing of every reading", "Write 1, or 0.1 for tenths.")
     steps_of(f"{where}.path", value.path)
 
 
@@ -101,7 +107,11 @@ def steps_of(where: str, text: str) -> Path:
     while at < len(text):
         match = _STEP.match(text, at)
         if match is None:
-            raise ConfigError(where, f"{text!r} is no path from place {at + 1} on", "Write keys with dots and places in brackets: ENERGY.Power[0].")  # fmt: skip
+            raise ConfigError(
+                where,
+                f"{text!r} is no path from place {at + 1} on",
+                "Write keys with dots and places in brackets: ENERGY.Power[0].",
+            )
         steps.append(int(match[2]) if match[2] else match[1] or match[3])
         at = match.end()
     return tuple(steps)
@@ -128,8 +138,7 @@ class JsonDecoder(Decoder):
         self._topic = topic
         self._partial = partial
         self._values = [
-            (steps_of("", value.path), UNITS[value.unit][0], UNITS[value.unit][1] * value.scale)
-            for value in values
+            (steps_of("", value.path), UNITS[value.unit][0], UNITS[value.unit][1] * value.scale) for value in values
         ]
 
     def filters(self) -> tuple[str, ...]:
@@ -142,10 +151,10 @@ class JsonDecoder(Decoder):
         if payload.strip().lower() in ABSENT:
             return []
         if all(not path for path, _, _ in self._values):
-            found = {quantity: bare(payload, quantity, scale) for _, quantity, scale in self._values}  # fmt: skip
+            found = {quantity: bare(payload, quantity, scale) for _, quantity, scale in self._values}
         else:
             tree = parse(payload)
-            found = {quantity: number(_value(tree, path), quantity, scale) for path, quantity, scale in self._values}  # fmt: skip
+            found = {quantity: number(_value(tree, path), quantity, scale) for path, quantity, scale in self._values}
             if all(value is None for value in found.values()):
                 if self._partial:
                     return []

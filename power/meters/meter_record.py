@@ -92,7 +92,7 @@ class MeterRecord:
             where=where,
             targets=tuple(f"{p.kind} {p.target}{'.' + p.pole if p.pole else ''}" for p in meter.attachments),
             period=config.period,
-        )  # fmt: skip
+        )
 
     def add(self, samples: Iterable[MeterSample], now: float) -> list[str]:
         """Add samples; return the messages to log about them, each once."""
@@ -106,13 +106,19 @@ class MeterRecord:
             key = (one.kind, one.target, one.pole)
             self._newest[key] = msgspec.structs.replace(one, period=period)
         messages = self._reversals(made)
-        message = "" if period <= SLOW else f"it reports every {period:.0f} s, slower than a breaker trips: set it to 10 s"  # fmt: skip
+        message = (
+            "" if period <= SLOW else f"it reports every {period:.0f} s, slower than a breaker trips: set it to 10 s"
+        )
         if message and message != self.state.message:
             messages.append(message)
         self.state = replace(
-            self.state, last_seen=now, period=period, readings=self.state.readings + len(made),
-            message=message, online=True if self.state.online is not None else None,
-        )  # fmt: skip
+            self.state,
+            last_seen=now,
+            period=period,
+            readings=self.state.readings + len(made),
+            message=message,
+            online=True if self.state.online is not None else None,
+        )
         return messages
 
     def presence(self, online: bool, now: float) -> bool:
@@ -163,18 +169,16 @@ class MeterRecord:
         return tuple(self._newest.values())
 
     def _readings_of(self, sample: MeterSample, now: float) -> list[MeterReading]:
-        attachments = [attachment for attachment in self.meter.attachments if sample.channel == attachment.channel and sample.part_of is None]  # fmt: skip
-        found = [
-            self._reading(sample, attachment, attachment.pole, now) for attachment in attachments
+        attachments = [
+            attachment
+            for attachment in self.meter.attachments
+            if sample.channel == attachment.channel and sample.part_of is None
         ]
+        found = [self._reading(sample, attachment, attachment.pole, now) for attachment in attachments]
         for attachment in self.meter.attachments:
             if sample.part_of is not None and sample.channel == attachment.channel:
                 found.append(self._reading(sample, attachment, attachment.pole, now))
-            elif (
-                sample.part_of == attachment.channel
-                and attachment.pole is None
-                and attachment.kind == "circuit"
-            ):
+            elif sample.part_of == attachment.channel and attachment.pole is None and attachment.kind == "circuit":
                 found.append(self._reading(sample, attachment, sample.pole, now))
         if (
             isinstance(self.meter.config, Nut)
@@ -187,12 +191,10 @@ class MeterRecord:
             )
         ):
             # A UPS is a thing of its own, beside what it feeds.
-            found.append(self._reading(sample, Attachment(sample.channel, "ups", sample.channel), None, now))  # fmt: skip
+            found.append(self._reading(sample, Attachment(sample.channel, "ups", sample.channel), None, now))
         return found
 
-    def _reading(
-        self, sample: MeterSample, attachment: Attachment, pole: str | None, now: float
-    ) -> MeterReading:
+    def _reading(self, sample: MeterSample, attachment: Attachment, pole: str | None, now: float) -> MeterReading:
         config = self.meter.config
         watts, amps = sample.watts, sample.amps
         flags = sample.flags
@@ -228,7 +230,7 @@ class MeterRecord:
             what = one.target if one.pole is None else f"{one.target} {one.pole}"
             if REVERSED in one.flags and what not in self._reversed:
                 self._reversed.add(what)
-                messages.append(f"{what} reads below 0 W: the clamp or plug is the wrong way round; the amount is used")  # fmt: skip
+                messages.append(f"{what} reads below 0 W: the clamp or plug is the wrong way round; the amount is used")
         return messages
 
     def _mismatch(self, samples: list[MeterSample]) -> list[str]:
@@ -236,7 +238,7 @@ class MeterRecord:
         if not samples or isinstance(self.meter.config, Nut):
             return []
         parts = sorted({sample.channel for sample in samples} - {WHOLE})
-        message = f"it does not report {', '.join(attachment.channel or 'a whole' for attachment in self.meter.attachments)}; it reports {', '.join(parts) or 'only a whole, so write on'}"  # fmt: skip
+        message = f"it does not report {', '.join(attachment.channel or 'a whole' for attachment in self.meter.attachments)}; it reports {', '.join(parts) or 'only a whole, so write on'}"
         if message == self.state.message or self.state.readings:
             return []
         self.state = replace(self.state, message=message)

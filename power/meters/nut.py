@@ -43,14 +43,16 @@ class Nut(MeterConfig, frozen=True, tag="nut"):
         """Raise `ConfigError` for settings that can't work."""
         super().check(where)
         if not self.host or not 1 <= self.port <= 65535:
-            raise ConfigError(where, f"{self.host}:{self.port} is no address", "Write host, and port if it is not 3493.")  # fmt: skip
+            raise ConfigError(
+                where, f"{self.host}:{self.port} is no address", "Write host, and port if it is not 3493."
+            )
         for name in [self.ups] if self.ups is not None else self.map:
             if not _NAME.fullmatch(name):
-                raise ConfigError(f"{where}.ups", f"{name!r} is no name of a UPS", "Write it as `upsc -l` shows it.")  # fmt: skip
+                raise ConfigError(f"{where}.ups", f"{name!r} is no name of a UPS", "Write it as `upsc -l` shows it.")
         if (self.password_file is None) != (self.username is None):
-            raise ConfigError(where, "a login needs username and password_file", "Write both or neither.")  # fmt: skip
+            raise ConfigError(where, "a login needs username and password_file", "Write both or neither.")
         if not 0.1 <= self.timeout <= 60:
-            raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 0.1 to 60.")  # fmt: skip
+            raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 0.1 to 60.")
 
     def usual_source(self, kind: Kind) -> WallSource:
         """Return `UPS`."""
@@ -60,10 +62,7 @@ class Nut(MeterConfig, frozen=True, tag="nut"):
 
 def words(line: str) -> list[str]:
     """Return the words of a line; quoted ones may hold blanks and escaped quotes."""
-    return [
-        re.sub(r"\\(.)", r"\1", match[1]) if match[2] is None else match[2]
-        for match in _WORD.finditer(line)
-    ]
+    return [re.sub(r"\\(.)", r"\1", match[1]) if match[2] is None else match[2] for match in _WORD.finditer(line)]
 
 
 def of_variables(name: str, variables: Mapping[str, str]) -> list[MeterSample]:
@@ -101,14 +100,16 @@ def of_variables(name: str, variables: Mapping[str, str]) -> list[MeterSample]:
 def as_whole(samples: list[MeterSample]) -> list[MeterSample]:
     """Return the samples of the only UPS under the channel of the whole meter."""
     return [
-        replace(one, channel=WHOLE if one.part_of is None else one.pole or "", part_of=None if one.part_of is None else WHOLE)
+        replace(
+            one,
+            channel=WHOLE if one.part_of is None else one.pole or "",
+            part_of=None if one.part_of is None else WHOLE,
+        )
         for one in samples
-    ]  # fmt: skip
+    ]
 
 
-def _value(
-    variables: Mapping[str, str], key: str, quantity: str, scale: float = 1.0
-) -> float | None:
+def _value(variables: Mapping[str, str], key: str, quantity: str, scale: float = 1.0) -> float | None:
     text = variables.get(key)
     if text is None or not text.strip():
         return None
@@ -119,9 +120,7 @@ def _value(
 
 
 def _first(variables: Mapping[str, str], quantity: str, *keys: str) -> float | None:
-    return next(
-        (value for key in keys if (value := _value(variables, key, quantity)) is not None), None
-    )
+    return next((value for key in keys if (value := _value(variables, key, quantity)) is not None), None)
 
 
 def _part_of(load: float | None, nominal: float | None) -> float | None:

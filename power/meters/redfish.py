@@ -14,16 +14,7 @@ from urllib.parse import urlsplit
 
 from power.devices.wall_power import WallSource
 from power.meters.base import Kind, MeterConfig
-from power.meters.sample import (
-    INPUT_LOST,
-    POLES,
-    TRIPPED,
-    MeterSample,
-    filled,
-    number,
-    table,
-    total,
-)
+from power.meters.sample import INPUT_LOST, POLES, TRIPPED, MeterSample, filled, number, table, total
 from telemetry.errors import ConfigError, WireError
 from telemetry.notations.redfish import ROOT, part, parts, type_of
 
@@ -73,19 +64,25 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
         """Raise `ConfigError` for settings that can't work."""
         super().check(where)
         if (self.url is None) == (not self.hosts):
-            raise ConfigError(where, "it has neither url nor hosts" if self.url is None else "it has url and hosts", 'Write url = "https://10.0.0.11", or hosts = ["dgx-01"].')  # fmt: skip
+            raise ConfigError(
+                where,
+                "it has neither url nor hosts" if self.url is None else "it has url and hosts",
+                'Write url = "https://10.0.0.11", or hosts = ["dgx-01"].',
+            )
         if self.hosts and (self.on is not None or self.map):
-            raise ConfigError(where, "hosts name the nodes already; on and map repeat them", "Remove on and map, or write url.")  # fmt: skip
+            raise ConfigError(
+                where, "hosts name the nodes already; on and map repeat them", "Remove on and map, or write url."
+            )
         for node, url in self.services().items():
             check_url(f"{where}.{f'hosts.{node}' if node else 'url'}", url)
         for key in [*self.map, *([self.path] if self.path is not None else [])]:
             path_of(f"{where}.{'map' if key in self.map else 'path'}", key)
         if (self.password_file is None) != (self.username is None):
-            raise ConfigError(where, "a login needs username and password_file", "Write both or neither.")  # fmt: skip
+            raise ConfigError(where, "a login needs username and password_file", "Write both or neither.")
         if ":" in (self.username or ""):
-            raise ConfigError(f"{where}.username", "a name can't hold a colon", "Write the name alone.")  # fmt: skip
+            raise ConfigError(f"{where}.username", "a name can't hold a colon", "Write the name alone.")
         if not 0.1 <= self.timeout <= 60:
-            raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 0.1 to 60.")  # fmt: skip
+            raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 0.1 to 60.")
 
     def usual_source(self, kind: Kind) -> WallSource:
         """Return `BMC` for a node, `PDU` otherwise."""
@@ -100,16 +97,18 @@ def check_url(where: str, url: str) -> None:
     except ValueError:
         good = False
     if not good or parts.query or parts.fragment:
-        raise ConfigError(where, f"{url!r} is no address of a service", 'Write "https://10.0.0.11".')  # fmt: skip
+        raise ConfigError(where, f"{url!r} is no address of a service", 'Write "https://10.0.0.11".')
     if parts.username is not None or parts.password is not None:
-        raise ConfigError(where, "it holds a name or a password, and would be logged with them", "Write username and password_file.")  # fmt: skip
+        raise ConfigError(
+            where, "it holds a name or a password, and would be logged with them", "Write username and password_file."
+        )
 
 
 def path_of(where: str, key: str) -> str:
     """Return the whole path of a part. Raises `ConfigError`."""
     path = key if key.startswith("/") else f"{EQUIPMENT}/{key}"
     if not re.fullmatch(r"/redfish/[\w.~%+:@()/-]+", path) or ".." in path:
-        raise ConfigError(where, f"{key!r} is no path", 'Write "RackPDUs/1/Branches/A" or "/redfish/v1/Chassis/1".')  # fmt: skip
+        raise ConfigError(where, f"{key!r} is no path", 'Write "RackPDUs/1/Branches/A" or "/redfish/v1/Chassis/1".')
     return path.rstrip("/")
 
 
@@ -146,7 +145,7 @@ def _circuit(channel: str, body: dict[str, Any]) -> list[MeterSample]:
         energy_joules=reading(body, "EnergykWh", "energy_joules", _KWH),
         flags=(TRIPPED,) if body.get("BreakerState") == "Tripped" else (),
     )
-    amps, volts, watts = (part(body, f"PolyPhase{word}") for word in ("CurrentAmps", "Voltage", "PowerWatts"))  # fmt: skip
+    amps, volts, watts = (part(body, f"PolyPhase{word}") for word in ("CurrentAmps", "Voltage", "PowerWatts"))
     poles = [
         MeterSample(
             channel=f"{channel}.{pole}",
@@ -180,9 +179,7 @@ def _distribution(channel: str, body: dict[str, Any]) -> list[MeterSample]:
 def _old_power(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     """Return the sample of `Chassis/x/Power`, which older services have in place of PowerSubsystem."""
     controls = body.get("PowerControl")
-    reported = (
-        [table(one, "PowerControl") for one in controls] if isinstance(controls, list) else []
-    )
+    reported = [table(one, "PowerControl") for one in controls] if isinstance(controls, list) else []
     # Some services list CPU and memory after the chassis: the first entry is the whole.
     watts = number(reported[0].get("PowerConsumedWatts"), "watts") if reported else None
     flags = _lost(parts(body, "PowerSupplies"))
@@ -202,9 +199,9 @@ def _supply_metrics(channel: str, body: dict[str, Any]) -> list[MeterSample]:
 
 
 def _sensor(channel: str, body: dict[str, Any]) -> list[MeterSample]:
-    quantity = {"Power": "watts", "Current": "amps", "Voltage": "volts"}.get(str(body.get("ReadingType")))  # fmt: skip
+    quantity = {"Power": "watts", "Current": "amps", "Voltage": "volts"}.get(str(body.get("ReadingType")))
     if quantity is None:
-        raise WireError("unknown_type", f"a sensor of {body.get('ReadingType')!r:.40} has no power reading")  # fmt: skip
+        raise WireError("unknown_type", f"a sensor of {body.get('ReadingType')!r:.40} has no power reading")
     return [filled(channel, {quantity: number(body.get("Reading"), quantity)})]
 
 
@@ -220,16 +217,14 @@ DECODERS: dict[str, Callable[[str, dict[str, Any]], list[MeterSample]]] = {
 """Decoders by type of resource."""
 
 
-def of_supplies(
-    channel: str, supplies: list[dict[str, Any]], metrics: list[list[MeterSample]]
-) -> MeterSample:
+def of_supplies(channel: str, supplies: list[dict[str, Any]], metrics: list[list[MeterSample]]) -> MeterSample:
     """Return a chassis as the sum of its supplies' inputs; a supply without input draws nothing."""
     reported = [samples[0].watts if samples else None for samples in metrics]
     dark = [bool(_lost([supply])) for supply in supplies]
-    watts = total(0.0 if lost and one is None else one for one, lost in zip(reported, dark, strict=True))  # fmt: skip
+    watts = total(0.0 if lost and one is None else one for one, lost in zip(reported, dark, strict=True))
     return MeterSample(channel=channel, watts=watts, flags=_lost(supplies))
 
 
 def _lost(supplies: list[dict[str, Any]]) -> tuple[str, ...]:
     """Return the flag of a supply without input, where it reports LineInputStatus."""
-    return (INPUT_LOST,) if any(one.get("LineInputStatus") == "LossOfInput" for one in supplies) else ()  # fmt: skip
+    return (INPUT_LOST,) if any(one.get("LineInputStatus") == "LossOfInput" for one in supplies) else ()

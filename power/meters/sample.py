@@ -73,10 +73,7 @@ def of_poles(parts: Sequence[MeterSample]) -> list[MeterSample]:
     """Return the alike parts of a whole meter as its poles, as far as there are that many."""
     if not 1 < len(parts) <= len(POLES):
         return list(parts)
-    return [
-        replace(one, part_of=WHOLE, pole=pole, parts=len(parts))
-        for one, pole in zip(parts, POLES, strict=False)
-    ]
+    return [replace(one, part_of=WHOLE, pole=pole, parts=len(parts)) for one, pole in zip(parts, POLES, strict=False)]
 
 
 def parse(payload: bytes) -> Any:

@@ -16,25 +16,14 @@ import msgspec
 
 from power.devices.wall_power import WallSource
 from power.meters.base import Decoder, MqttConfig
-from power.meters.sample import (
-    POLES,
-    TRIPPED,
-    WHOLE,
-    MeterSample,
-    mean,
-    number,
-    of_poles,
-    parse,
-    table,
-    total,
-)
+from power.meters.sample import POLES, TRIPPED, WHOLE, MeterSample, mean, number, of_poles, parse, table, total
 from telemetry.errors import ConfigError, WireError
 
 _WATT_HOUR = 3600.0
 _COMPONENT = re.compile(r"(switch|pm1|em1|em|cover|light):(\d{1,3})")
 _DATA = re.compile(r"(em1?)data:(\d{1,3})")
 """Energy of clamps is a component of its own: `emdata:0` belongs to `em:0`."""
-_METHODS = {"switch": "Switch", "pm1": "PM1", "em1": "EM1", "em": "EM", "cover": "Cover", "light": "Light"}  # fmt: skip
+_METHODS = {"switch": "Switch", "pm1": "PM1", "em1": "EM1", "em": "EM", "cover": "Cover", "light": "Light"}
 _CLAMPS = {"em", "em1"}
 _PHASES = tuple(zip("abc", POLES, strict=True))
 _CUT_OFF = {"overpower", "overcurrent"}
@@ -55,7 +44,11 @@ class Shelly(MqttConfig, frozen=True, tag="shelly"):
         """Raise `ConfigError` for settings that can't work."""
         super().check(where)
         if self.component is not None and not _COMPONENT.fullmatch(self.component):
-            raise ConfigError(f"{where}.component", f"{self.component!r} is no component", "Write switch:0, pm1:0, em:0 or em1:0, as the device's page shows it.")  # fmt: skip
+            raise ConfigError(
+                f"{where}.component",
+                f"{self.component!r} is no component",
+                "Write switch:0, pm1:0, em:0 or em1:0, as the device's page shows it.",
+            )
 
     def components(self) -> list[str]:
         """Return the components to poll; empty for all."""
@@ -73,9 +66,7 @@ class Shelly(MqttConfig, frozen=True, tag="shelly"):
 class ShellyDecoder(Decoder):
     """Decoder that merges each message into the known status of its component."""
 
-    def __init__(
-        self, prefix: str, main: str | None, asked: list[str] | None = None, poll: bool = True
-    ) -> None:
+    def __init__(self, prefix: str, main: str | None, asked: list[str] | None = None, poll: bool = True) -> None:
         self._prefix = prefix
         self._main = main
         self._asked = asked or []
@@ -177,10 +168,13 @@ class ShellyDecoder(Decoder):
             return []
         if len(wholes) > 1:
             clamps = all(name.startswith("em1:") for name in names)
-            phases = [replace(parts[name][0], channel=f"{name}.pole") for name in sorted(names) if parts[name]]  # fmt: skip
+            phases = [replace(parts[name][0], channel=f"{name}.pole") for name in sorted(names) if parts[name]]
             return [_sum(wholes), *(of_poles(phases) if clamps else [])]
-        poles = [replace(one, part_of=WHOLE, channel=one.channel.partition(".")[2])
-                 for samples in parts.values() for one in samples[1:]]  # fmt: skip
+        poles = [
+            replace(one, part_of=WHOLE, channel=one.channel.partition(".")[2])
+            for samples in parts.values()
+            for one in samples[1:]
+        ]
         return [replace(wholes[0], channel=WHOLE), *poles]
 
 
@@ -213,7 +207,7 @@ def of_one(name: str, state: dict[str, Any], energy: dict[str, Any]) -> MeterSam
     """Return a relay, a meter in a line, or one clamp."""
     clamp = name.partition(":")[0] in _CLAMPS
     counter = state.get("aenergy")
-    joules = energy.get("total_act_energy") if counter is None else table(counter, "aenergy").get("total")  # fmt: skip
+    joules = energy.get("total_act_energy") if counter is None else table(counter, "aenergy").get("total")
     return MeterSample(
         channel=name,
         source=WallSource.CIRCUIT_METER if clamp else None,
@@ -249,9 +243,7 @@ def of_three(name: str, state: dict[str, Any], energy: dict[str, Any]) -> list[M
             amps=number(state.get(f"{letter}_current"), "amps"),
             volts=number(state.get(f"{letter}_voltage"), "volts"),
             power_factor=number(state.get(f"{letter}_pf"), "power_factor"),
-            energy_joules=number(
-                energy.get(f"{letter}_total_act_energy"), "energy_joules", _WATT_HOUR
-            ),
+            energy_joules=number(energy.get(f"{letter}_total_act_energy"), "energy_joules", _WATT_HOUR),
         )
         for letter, pole in _PHASES
     ]

@@ -23,13 +23,7 @@ _EMETER = {
     "pf": ("power_factor", 1.0),
     "total": ("energy_joules", _WATT_HOUR),
 }
-_COUNTS = (
-    ("shellyem3", 3),
-    ("shellyem", 2),
-    ("shellyplug", 1),
-    ("shelly1", 1),
-    ("shellyswitch25", 2),
-)
+_COUNTS = (("shellyem3", 3), ("shellyem", 2), ("shellyplug", 1), ("shelly1", 1), ("shellyswitch25", 2))
 """Number of a device's parts, by the prefix of its id."""
 _PART = re.compile(r"/(relay|emeter)/(\d{1,2})(?:/(\w+))?$")
 

@@ -10,17 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from power.meters.base import Decoder, MqttConfig
-from power.meters.sample import (
-    WHOLE,
-    MeterSample,
-    filled,
-    mean,
-    number,
-    of_poles,
-    parse,
-    table,
-    total,
-)
+from power.meters.sample import WHOLE, MeterSample, filled, mean, number, of_poles, parse, table, total
 from telemetry.errors import WireError
 
 _KWH = 3.6e6
@@ -77,10 +67,7 @@ class TasmotaDecoder(Decoder):
 
 def of_energy(energy: dict[str, Any]) -> list[MeterSample]:
     """Return the samples of an `ENERGY` object. Raises `WireError`."""
-    reported = {
-        quantity: _numbers(energy.get(key), key, quantity, scale)
-        for quantity, (key, scale) in _KEYS.items()
-    }
+    reported = {quantity: _numbers(energy.get(key), key, quantity, scale) for quantity, (key, scale) in _KEYS.items()}
     lists = [value for value in reported.values() if isinstance(value, list)]
     count = max(map(len, lists), default=0)
     if any(len(value) != count for value in lists):
@@ -88,7 +75,7 @@ def of_energy(energy: dict[str, Any]) -> list[MeterSample]:
     channels = [
         filled(str(place + 1), {name: _part(name, value, place) for name, value in reported.items()})
         for place in range(count)
-    ]  # fmt: skip
+    ]
     whole = filled(WHOLE, {name: _whole(name, value) for name, value in reported.items()})
     return [replace(whole, parts=count if count > 1 else 0), *of_poles(channels)]
 

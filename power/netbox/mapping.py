@@ -37,9 +37,7 @@ class Translated:
     """Comments on what belongs to no table."""
 
 
-def translate(
-    where: str, pages: Mapping[str, Sequence[object]], *, draws: bool = False
-) -> Translated:
+def translate(where: str, pages: Mapping[str, Sequence[object]], *, draws: bool = False) -> Translated:
     """Return circuits, panels and nodes. `draws` takes each device's draw in NetBox as its watts.
 
     Raises `ConfigError` for lists that are no NetBox's.
@@ -51,7 +49,9 @@ def translate(
     for number, name in names.items():
         feed = records.feeds[number]
         if feed.direct:
-            found.comments.append(f"feed {name}: direct current ({quoted(feed.volts, 'V')}, {quoted(feed.amperage, 'A')}) is not modelled")  # fmt: skip
+            found.comments.append(
+                f"feed {name}: direct current ({quoted(feed.volts, 'V')}, {quoted(feed.amperage, 'A')}) is not modelled"
+            )
         else:
             found.circuits[name] = _circuit(feed, records)
     _panels(found, records, circuits)
@@ -67,29 +67,31 @@ def _feed_names(records: NetBoxRecords) -> dict[int, str]:
     result: dict[int, str] = {}
     for number, feed in sorted(records.feeds.items(), key=lambda item: (item[1].name, item[0])):
         panel = records.panels.get(feed.panel or 0)
-        name = feed.name if count[feed.name] == 1 and feed.name not in taken else f"{panel or number}/{feed.name}"  # fmt: skip
+        name = feed.name if count[feed.name] == 1 and feed.name not in taken else f"{panel or number}/{feed.name}"
         result[number] = name if name not in taken else f"{name} {number}"
         taken.add(result[number])
     return result
 
 
 def _circuit(feed: NetBoxFeed, records: NetBoxRecords) -> MappedCircuit:
-    entry = MappedCircuit({"breaker": feed.amperage, "continuous": feed.max_utilization / 100, "volts": feed.volts})  # fmt: skip
+    entry = MappedCircuit({"breaker": feed.amperage, "continuous": feed.max_utilization / 100, "volts": feed.volts})
     if feed.three_phase:
         entry.values |= {"poles": 3, "wiring": "3ph-wye"}
         entry.comments.append("NetBox does not distinguish wye and delta")
         if feed.volts <= 240 and feed.volts not in {200, 208}:
-            entry.comments.append(f"three-phase volts are between lines: is {feed.volts:g} to neutral? Then write {feed.volts * 3**0.5:.0f}")  # fmt: skip
+            entry.comments.append(
+                f"three-phase volts are between lines: is {feed.volts:g} to neutral? Then write {feed.volts * 3**0.5:.0f}"
+            )
     if feed.rack is not None:
         entry.values["rack"] = feed.rack
-    power = feed.volts * feed.amperage * feed.max_utilization / 100 * (1.732 if feed.three_phase else 1)  # fmt: skip
+    power = feed.volts * feed.amperage * feed.max_utilization / 100 * (1.732 if feed.three_phase else 1)
     entry.comments.append(f"available in NetBox: {quoted(round(power), 'W')} at power factor 1")
     if feed.available is not None and abs(feed.available - power) > 1:
-        entry.comments.append(
-            f"NetBox itself has {quoted(round(feed.available), 'W')}; save the feed there again"
-        )
+        entry.comments.append(f"NetBox itself has {quoted(round(feed.available), 'W')}; save the feed there again")
     if feed.max_utilization == 100:
-        entry.comments.append("100 % as the continuous limit: right only where the amperage is derated already or the breaker is made for it")  # fmt: skip
+        entry.comments.append(
+            "100 % as the continuous limit: right only where the amperage is derated already or the breaker is made for it"
+        )
     if feed.status != "active":
         entry.comments.append(f"its status is {feed.status}")
     if feed.panel is not None and feed.panel not in records.panels:
@@ -100,24 +102,26 @@ def _circuit(feed: NetBoxFeed, records: NetBoxRecords) -> MappedCircuit:
 def _panels(found: Translated, records: NetBoxRecords, circuits: Mapping[int, str]) -> None:
     """Panels have no rating in NetBox; what they are follows from their feeds."""
     for number, name in sorted(records.panels.items(), key=lambda item: item[1]):
-        fed = [(circuits[feed.id], feed) for feed in records.feeds.values() if feed.panel == number and feed.id in circuits]  # fmt: skip
+        fed = [
+            (circuits[feed.id], feed) for feed in records.feeds.values() if feed.panel == number and feed.id in circuits
+        ]
         if not fed:
             found.comments.append(f"panel {name}: no feed of it is imported")
             continue
         three = [feed for _, feed in fed if feed.three_phase]
-        volts = Counter(feed.volts for feed in three or [feed for _, feed in fed]).most_common(1)[0][0]  # fmt: skip
-        panel = found.panels[name] = MappedCircuit({"volts": volts, "wiring": "3ph-wye" if three else "single"})  # fmt: skip
-        panel.comments.append(
-            "NetBox knows no rating of panels: write breaker, budget_kw and source"
-        )
+        volts = Counter(feed.volts for feed in three or [feed for _, feed in fed]).most_common(1)[0][0]
+        panel = found.panels[name] = MappedCircuit({"volts": volts, "wiring": "3ph-wye" if three else "single"})
+        panel.comments.append("NetBox knows no rating of panels: write breaker, budget_kw and source")
         if not three:
-            panel.comments.append("NetBox does not name the poles of its feeds: it has one here")  # fmt: skip
+            panel.comments.append("NetBox does not name the poles of its feeds: it has one here")
         for circuit, feed in fed:
             entry = found.circuits[circuit]
             if feed.three_phase == bool(three) and feed.volts == volts:
                 entry.values["panel"] = name
             else:
-                entry.comments.append(f'it hangs on panel {name}, NetBox does not name the poles: write panel = "{name}" and phase = "L1"')  # fmt: skip
+                entry.comments.append(
+                    f'it hangs on panel {name}, NetBox does not name the poles: write panel = "{name}" and phase = "L1"'
+                )
 
 
 def _redundancy(found: Translated, records: NetBoxRecords, circuits: Mapping[int, str]) -> None:
@@ -135,11 +139,15 @@ def _redundancy(found: Translated, records: NetBoxRecords, circuits: Mapping[int
                 group = rack if len(primary) == 1 else f"{rack}/{place}"
                 _join(found, group, "2N", pair)
             if len(primary) > 1:
-                found.comments.append(f"rack {rack}: its feeds were paired by name: {', '.join(f'{a} with {b}' for a, b in zip(primary, spare, strict=True))}")  # fmt: skip
+                found.comments.append(
+                    f"rack {rack}: its feeds were paired by name: {', '.join(f'{a} with {b}' for a, b in zip(primary, spare, strict=True))}"
+                )
         elif len(spare) == 1 and primary:
             _join(found, rack, "N+1", (*primary, *spare))
         elif spare or len(primary) > 1:
-            found.comments.append(f"rack {rack}: {len(primary)} primary and {len(spare)} redundant feeds make no group; write redundancy where they replace each other")  # fmt: skip
+            found.comments.append(
+                f"rack {rack}: {len(primary)} primary and {len(spare)} redundant feeds make no group; write redundancy where they replace each other"
+            )
 
 
 def _join(found: Translated, group: str, scheme: str, names: Sequence[str]) -> None:
@@ -147,9 +155,7 @@ def _join(found: Translated, group: str, scheme: str, names: Sequence[str]) -> N
         found.circuits[name].values["redundancy"] = {"group": group, "role": role, "scheme": scheme}
 
 
-def _nodes(
-    found: Translated, records: NetBoxRecords, circuits: Mapping[int, str], *, draws: bool
-) -> None:
+def _nodes(found: Translated, records: NetBoxRecords, circuits: Mapping[int, str], *, draws: bool) -> None:
     """A device with inlets that feeds nothing else is a node; each inlet is a cord."""
     units = {outlet.device for outlet in records.outlets.values() if outlet.port is not None}
     ports: dict[int, list[NetBoxPort]] = {}
@@ -184,7 +190,9 @@ def _draws(entry: MappedCircuit, inlets: Sequence[NetBoxPort], *, draws: bool) -
     if draws:
         entry.values["watts"] = watts
     else:
-        entry.comments.append(f"drawn in NetBox: {quoted(watts, 'W')} over {len(inlets)} inlets; where no collector runs, write watts = {watts:g}")  # fmt: skip
+        entry.comments.append(
+            f"drawn in NetBox: {quoted(watts, 'W')} over {len(inlets)} inlets; where no collector runs, write watts = {watts:g}"
+        )
 
 
 def _cord(
@@ -200,7 +208,7 @@ def _cord(
             if circuit is None:
                 return None, f"its feed (id {feeds[0]}) is not among those imported"
             return {"circuit": circuit}, _leg(legs, records.feeds[feeds[0]])
-        outlet = next((records.outlets.get(number) for kind, number in port.far if kind == OUTLET), None)  # fmt: skip
+        outlet = next((records.outlets.get(number) for kind, number in port.far if kind == OUTLET), None)
         if outlet is None:
             return None, "it is connected to no feed" if port.far else "it has no cable"
         if outlet.leg:
@@ -217,12 +225,8 @@ def _leg(legs: Sequence[str], feed: NetBoxFeed) -> str:
         return ""
     line = "ABC".find(legs[0]) + 1
     pair = f"L{line}-L{line % 3 + 1}" if feed.volts <= 240 else f"L{line}"
-    return (
-        f'it is on leg {legs[0]}: if that is {pair}, write phase = "{pair}" in its cord'
-        if line
-        else ""
-    )
+    return f'it is on leg {legs[0]}: if that is {pair}, write phase = "{pair}" in its cord' if line else ""
 
 
 def _natural(port: NetBoxPort) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", port.name)]  # fmt: skip
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", port.name)]

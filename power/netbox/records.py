@@ -91,23 +91,30 @@ def read(where: str, pages: Mapping[str, Sequence[object]]) -> NetBoxRecords:
         record = _record(where, "power-ports", raw)
         device = _device(f"{where}: power-ports/{record['id']}", record, found)
         found.ports[record["id"]] = NetBoxPort(
-            record["id"], str(record.get("name", "")), device, _number(record.get("allocated_draw")),
-            _number(record.get("maximum_draw")), far_ends(record),
-        )  # fmt: skip
+            record["id"],
+            str(record.get("name", "")),
+            device,
+            _number(record.get("allocated_draw")),
+            _number(record.get("maximum_draw")),
+            far_ends(record),
+        )
     for raw in pages["power-outlets"]:
         record = _record(where, "power-outlets", raw)
         device = _device(f"{where}: power-outlets/{record['id']}", record, found)
         port = record.get("power_port")
         found.outlets[record["id"]] = NetBoxOutlet(
-            record["id"], device, port.get("id") if isinstance(port, dict) else None,
-            choice(record.get("feed_leg")), far_ends(record),
-        )  # fmt: skip
-    return NetBoxRecords(found.panels, found.feeds, found.ports, found.outlets, found.devices, tuple(wires))  # fmt: skip
+            record["id"],
+            device,
+            port.get("id") if isinstance(port, dict) else None,
+            choice(record.get("feed_leg")),
+            far_ends(record),
+        )
+    return NetBoxRecords(found.panels, found.feeds, found.ports, found.outlets, found.devices, tuple(wires))
 
 
 def _record(where: str, kind: str, raw: object) -> Record:
     if not isinstance(raw, dict) or not isinstance(raw.get("id"), int):
-        raise ConfigError(f"{where}: {kind}", "an entry has no id", "Is this NetBox's own API, and not a page of it?")  # fmt: skip
+        raise ConfigError(f"{where}: {kind}", "an entry has no id", "Is this NetBox's own API, and not a page of it?")
     return raw
 
 
@@ -117,30 +124,30 @@ def _unique_panels(records: Sequence[Record]) -> dict[int, str]:
     return {
         one["id"]: name if names.count(name) == 1 else f"{_name(one.get('site')) or one['id']}/{name}"
         for one, name in zip(records, names, strict=True)
-    }  # fmt: skip
+    }
 
 
 def _feed(where: str, record: Record) -> NetBoxFeed:
-    volts, amps, most = (_number(record.get(key)) for key in ("voltage", "amperage", "max_utilization"))  # fmt: skip
-    if (
-        volts is None
-        or amps is None
-        or most is None
-        or not volts
-        or amps <= 0
-        or not 0 < most <= 100
-    ):
-        raise ConfigError(where, f"voltage {volts}, amperage {amps}, max_utilization {most} is no feed", "Correct it in NetBox.")  # fmt: skip
+    volts, amps, most = (_number(record.get(key)) for key in ("voltage", "amperage", "max_utilization"))
+    if volts is None or amps is None or most is None or not volts or amps <= 0 or not 0 < most <= 100:
+        raise ConfigError(
+            where, f"voltage {volts}, amperage {amps}, max_utilization {most} is no feed", "Correct it in NetBox."
+        )
     panel = record.get("power_panel")
     return NetBoxFeed(
-        record["id"], str(record.get("name", "")), panel.get("id") if isinstance(panel, dict) else None,
-        _name(record.get("rack")), abs(volts), amps, most,
+        record["id"],
+        str(record.get("name", "")),
+        panel.get("id") if isinstance(panel, dict) else None,
+        _name(record.get("rack")),
+        abs(volts),
+        amps,
+        most,
         three_phase=choice(record.get("phase")) == "three-phase",
         redundant=choice(record.get("type")) == "redundant",
         direct=choice(record.get("supply")) == "dc",
         status=choice(record.get("status")) or "active",
         available=_number(record.get("available_power")),
-    )  # fmt: skip
+    )
 
 
 def _device(where: str, record: Record, found: NetBoxRecords) -> int:
@@ -160,7 +167,7 @@ def far_ends(record: Record) -> tuple[tuple[str, int], ...]:
         several, kind = [one] if one is not None else [], record.get("connected_endpoint_type")
     if not isinstance(several, list) or not isinstance(kind, str):
         return ()
-    return tuple((kind, one["id"]) for one in several if isinstance(one, dict) and isinstance(one.get("id"), int))  # fmt: skip
+    return tuple((kind, one["id"]) for one in several if isinstance(one, dict) and isinstance(one.get("id"), int))
 
 
 def choice(value: object) -> str | None:

@@ -17,15 +17,7 @@ import numpy as np
 
 from power.network.curves import EfficiencyCurves
 from power.network.feeds import add_up, climb, dead_below
-from power.network.flow import (
-    Climb,
-    Flow,
-    Ints,
-    LossCurves,
-    input_shares,
-    inputs_of,
-    shares_without,
-)
+from power.network.flow import Climb, Flow, Ints, LossCurves, input_shares, inputs_of, shares_without
 from power.network.topology import SiteTopology
 from power.site.circuit import Circuit, ElementKind
 from power.site.layout import SiteLayout
@@ -186,9 +178,7 @@ class Contingencies:
         for row, inputs in enumerate(self._inputs):
             if self._circuits[row].kind is ElementKind.TRANSFER and len(inputs) == 2:
                 first = 1 if row in rows else 0
-                self._inputs[row] = [
-                    (*each[:3], int(number != first)) for number, each in enumerate(inputs)
-                ]
+                self._inputs[row] = [(*each[:3], int(number != first)) for number, each in enumerate(inputs)]
                 self._usual[row] = self._chosen(row, ())
         self._seen = None
 
@@ -242,9 +232,7 @@ class Contingencies:
         children = [int(c) for step in steps for c in step.children]
         parents = [int(p) for step in steps for p in step.parents]
         self._tree_lines = len(children)
-        known = {
-            (c, p): number for number, (c, p) in enumerate(zip(children, parents, strict=True))
-        }
+        known = {(c, p): number for number, (c, p) in enumerate(zip(children, parents, strict=True))}
         ratio = [float(r) for step in steps for r in step.ratio]
         volts = list(topology.volts) + [0.0] * (len(self.elements) - self._rows)
         self._inputs: list[list[tuple[int, int, float, int]]] = []
@@ -268,7 +256,7 @@ class Contingencies:
             for order, name in enumerate(inputs_of(circuit)):
                 parent = self._at[name] if name in self._at else self._beside_at[name]
                 rank = 0 if circuit.parallel else order
-                found.append((line(number, parent), parent, shares[order] if circuit.parallel else 1.0, rank))  # fmt: skip
+                found.append((line(number, parent), parent, shares[order] if circuit.parallel else 1.0, rank))
             self._inputs.append(found)
         for name, ups in layout.site.ups.items():
             gate = self._beside_at.get(name)
@@ -293,9 +281,7 @@ class Contingencies:
             self._depth[number] = max((self._depth[p] + 1 for _, p, _, _ in inputs), default=0)
         self._usual: list[Inputs] = [self._chosen(row, ()) for row in range(self._rows)]
         """By row, while everything has power."""
-        self._watched: list[Inputs] = [
-            [(each, parents[each], 1.0) for each in mine] for mine in watch
-        ]
+        self._watched: list[Inputs] = [[(each, parents[each], 1.0) for each in mine] for mine in watch]
 
     def _behind_ups(self) -> tuple[dict[int, set[int]], dict[int, list[int]]]:
         """Return by machine the UPSs beside the tree that name it: those that must have power, and those whose
@@ -343,9 +329,7 @@ class Contingencies:
                     if mine and not self._volts[each]:
                         self._volts[each] = self._volts[int(network.cord_circuit[mine[0]])]
             self._class_members[keys[key]].append(machine)
-        self._class_rows = [
-            [int(network.cord_circuit[c]) for c in mine] for mine in self._class_cords
-        ]
+        self._class_rows = [[int(network.cord_circuit[c]) for c in mine] for mine in self._class_cords]
         self._on_row: dict[int, list[tuple[int, int]]] = {}
         for number, rows in enumerate(self._class_rows):
             for position, row in enumerate(rows):
@@ -359,7 +343,7 @@ class Contingencies:
         """Part of its machine's supplies behind each cord."""
         self._cords_of = cords
         self._rated = np.array([m.supply_watts is not None for m in self._machines], dtype=bool)
-        self._most = np.array([np.inf if m.most_watts is None else m.most_watts for m in self._machines])  # fmt: skip
+        self._most = np.array([np.inf if m.most_watts is None else m.most_watts for m in self._machines])
 
     def _limits(self) -> tuple[Floats, Floats, Ints]:
         watts = np.full(len(self.elements), np.inf)
@@ -381,7 +365,7 @@ class Contingencies:
             for row, circuit in enumerate(self._circuits)
             for element in [row, *(parent for _, parent, _, _ in self._inputs[row] if parent >= self._rows)]
             if limited[element] and circuit.kind is not ElementKind.UPS
-        ]  # fmt: skip
+        ]
         """Rows of the network, with the transformer or source whose limits show there."""
         return watts, volt_amps, modules
 
@@ -398,14 +382,13 @@ class Contingencies:
     def _number(self, name: str) -> int:
         return self._at[name] if name in self._at else self._beside_at[name]
 
-    def _chosen(
-        self, row: int, gone: Collection[int], also: Collection[int] = (), only: int | None = None
-    ) -> Inputs:
+    def _chosen(self, row: int, gone: Collection[int], also: Collection[int] = (), only: int | None = None) -> Inputs:
         """Return the inputs that feed an element without those that are gone; none where it goes dark."""
         inputs = [
-            each for each in self._inputs[row]
+            each
+            for each in self._inputs[row]
             if each[1] not in gone and each[1] not in also and (only is None or each[1] == only)
-        ]  # fmt: skip
+        ]
         if not inputs:
             return []
         first = min(order for *_, order in inputs)
@@ -414,9 +397,8 @@ class Contingencies:
         return [(line, parent, part / whole) for line, parent, part, _ in use]
 
     def _change(
-        self, lost: Collection[int], bypassed: Collection[int], dead: Collection[int],
-        now: Sequence[Inputs],
-    ) -> _Rerouting:  # fmt: skip
+        self, lost: Collection[int], bypassed: Collection[int], dead: Collection[int], now: Sequence[Inputs]
+    ) -> _Rerouting:
         """Return the effect of a loss where the elements of `dead` are off already."""
         change = _Rerouting(set(), {})
         waiting = list(bypassed)
@@ -466,9 +448,7 @@ class Contingencies:
             for side, members in sides.items():
                 add(LossKind.SIDE, members)
                 if scheme == "2(N+1)":
-                    others = [
-                        one for other, names in sides.items() if other != side for one in names
-                    ]
+                    others = [one for other, names in sides.items() if other != side for one in names]
                     for one in others:
                         add(LossKind.SIDE_AND_ONE, [*members, one])
         return list(cases.values())
@@ -487,13 +467,7 @@ class Contingencies:
 
         for circuit in self._circuits:
             if circuit.group is not None:
-                put(
-                    circuit.kind,
-                    circuit.id,
-                    circuit.group,
-                    circuit.side or circuit.id,
-                    circuit.scheme,
-                )
+                put(circuit.kind, circuit.id, circuit.group, circuit.side or circuit.id, circuit.scheme)
         for name, source in self._layout.site.sources.items():
             if source.redundancy is not None and name in self._beside_at:
                 one = source.redundancy
@@ -509,10 +483,7 @@ class Contingencies:
         self._cord_share: list[float] = []
         self._cord_kind: list[int] = []
         self._cord_row: list[int] = []
-        self._base = [
-            self._variant(number, self._without_power(number))
-            for number in range(len(self._class_rows))
-        ]
+        self._base = [self._variant(number, self._without_power(number)) for number in range(len(self._class_rows))]
         self._base_cords = len(self._cord_variant)
         lists = _Lists()
         cases: list[Contingency] = []
@@ -552,9 +523,7 @@ class Contingencies:
         self._variant_cords.append(mine)
         return variant
 
-    def _case(
-        self, case: int, lost: set[int], bypassed: set[int], lists: _Lists
-    ) -> tuple[int, ...]:
+    def _case(self, case: int, lost: set[int], bypassed: set[int], lists: _Lists) -> tuple[int, ...]:
         """Append one case to the lists; return the machines that go dark."""
         failed = bypassed | self._bypassed
         change = self._change(lost, failed, self._off, self._now)
@@ -606,9 +575,7 @@ class Contingencies:
             lists.up_plain.append(plain)
         return tuple(dict.fromkeys(unfed))
 
-    def _moved_cords(
-        self, lost: set[int], change: _Rerouting
-    ) -> tuple[list[tuple[int, int, float]], list[int]]:
+    def _moved_cords(self, lost: set[int], change: _Rerouting) -> tuple[list[tuple[int, int, float]], list[int]]:
         """Return row, cord and sign of the cords that give up or take over load, and the machines that go
         dark."""
         gone: dict[int, set[int]] = {}
@@ -642,9 +609,7 @@ class Contingencies:
         self._row, self._case_of = row[order], np.array(lists.case, dtype=np.int64)[order]
         self._minus = entry(lists.minus_entry), np.array(lists.minus_line, dtype=np.int64)
         self._minus_weight = self._line_weight[self._minus[1]]
-        self._own = (
-            entry(lists.own_entry), np.array(lists.own_cord, dtype=np.int64), np.array(lists.own_sign),
-        )  # fmt: skip
+        self._own = (entry(lists.own_entry), np.array(lists.own_cord, dtype=np.int64), np.array(lists.own_sign))
         source, target = entry(lists.up_from), entry(lists.up_to)
         line = np.array(lists.up_line, dtype=np.int64)
         weight, plain = np.array(lists.up_weight), np.array(lists.up_plain, dtype=bool)
@@ -654,31 +619,37 @@ class Contingencies:
             mine = np.flatnonzero(depth == level)
             self._ups.append((source[mine], target[mine], line[mine], weight[mine], plain[mine]))
         variants = sorted(self._variants.items(), key=lambda each: each[1])
-        machines = [np.array(self._class_members[number], dtype=np.int64) for (number, _), _ in variants]  # fmt: skip
+        machines = [np.array(self._class_members[number], dtype=np.int64) for (number, _), _ in variants]
         self._v_machine = np.concatenate(machines) if machines else np.zeros(0, np.int64)
         self._v_variant = np.repeat(np.arange(len(machines)), [len(m) for m in machines])
-        self._v_working = np.concatenate([
-            self._working(number, members, gone)
-            for ((number, gone), _), members in zip(variants, machines, strict=True)
-        ]) if machines else np.zeros(0)  # fmt: skip
-        self._v_base = np.isin(self._v_variant, self._base)
-        chosen = np.flatnonzero(
-            ~self._v_base & (self._v_working > 0) & self._rated[self._v_machine]
+        self._v_working = (
+            np.concatenate(
+                [
+                    self._working(number, members, gone)
+                    for ((number, gone), _), members in zip(variants, machines, strict=True)
+                ]
+            )
+            if machines
+            else np.zeros(0)
         )
+        self._v_base = np.isin(self._v_variant, self._base)
+        chosen = np.flatnonzero(~self._v_base & (self._v_working > 0) & self._rated[self._v_machine])
         self._v_again = chosen
         self._v_curves = EfficiencyCurves([self._machines[m] for m in self._v_machine[chosen]])
         self._now_working = np.ones(len(self._machines))
         self._now_working[self._v_machine[self._v_base]] = self._v_working[self._v_base]
         self._cords = (
-            np.array(self._cord_variant, dtype=np.int64), np.array(self._cord_share),
-            np.array(self._cord_kind, dtype=np.int64), np.array(self._cord_row, dtype=np.int64),
-        )  # fmt: skip
+            np.array(self._cord_variant, dtype=np.int64),
+            np.array(self._cord_share),
+            np.array(self._cord_kind, dtype=np.int64),
+            np.array(self._cord_row, dtype=np.int64),
+        )
 
     def _working(self, number: int, members: Ints, gone: frozenset[int]) -> Floats:
         if not gone:
             return np.ones(len(members))
         left = [p for p in range(len(self._class_cords[number])) if p not in gone]
-        return np.array([sum(float(self._cord_working[self._cords_of[m][p]]) for p in left) for m in members])  # fmt: skip
+        return np.array([sum(float(self._cord_working[self._cords_of[m][p]]) for p in left) for m in members])
 
     # -- A tick ----------------------------------------------------------------------------------
 
@@ -714,18 +685,11 @@ class Contingencies:
             self._build()
         variant, share, kind, row = self._cords
         base_cords = slice(0, self._base_cords)
-        variant, share, kind, row = (
-            variant[base_cords],
-            share[base_cords],
-            kind[base_cords],
-            row[base_cords],
-        )
+        variant, share, kind, row = (variant[base_cords], share[base_cords], kind[base_cords], row[base_cords])
         base = self._v_base
-        by_variant = np.bincount(
-            self._v_variant[base], machine_watts[self._v_machine[base]], len(self._variants)
-        )
+        by_variant = np.bincount(self._v_variant[base], machine_watts[self._v_machine[base]], len(self._variants))
         cord_watts = by_variant[variant] * share
-        return self._carry(row, cord_watts, self._topology.kind_amps[kind] * cord_watts[:, None], local_watts)[0]  # fmt: skip
+        return self._carry(row, cord_watts, self._topology.kind_amps[kind] * cord_watts[:, None], local_watts)[0]
 
     def _carry(
         self, row: Ints, cord_watts: Floats, cord_amps: Complex, local_watts: Floats
@@ -744,7 +708,7 @@ class Contingencies:
         into, above = self._now_lines.enter(np.arange(len(child)), watts[child], currents[child])
         outer = slice(self._tree_lines, None)
         weight = self._line_weight[outer]
-        add_up(self._line_parent[outer], into[outer] * weight, above[outer] * weight[:, None], watts, currents)  # fmt: skip
+        add_up(self._line_parent[outer], into[outer] * weight, above[outer] * weight[:, None], watts, currents)
         return Flow(currents, watts), into, above
 
     def outcome(self, machine_watts: Floats, local_watts: Floats) -> Outcome:
@@ -758,9 +722,7 @@ class Contingencies:
             inside = self._curves.inside(machine_watts, np.maximum(self._now_working, 1e-9))
             machines = self._v_machine[again]
             wall[again] = self._bounded(
-                machines,
-                self._v_curves.wall(inside[machines], self._v_working[again]),
-                machine_watts,
+                machines, self._v_curves.wall(inside[machines], self._v_working[again]), machine_watts
             )
         by_variant = np.bincount(self._v_variant, wall, len(self._variants))
         variant, share, kind, row = self._cords
@@ -775,9 +737,7 @@ class Contingencies:
         factor = -self._minus_weight
         add_up(entry, into[line] * factor, above[line] * factor[:, None], after, after_currents)
         entry, cord, sign = self._own
-        add_up(
-            entry, cord_watts[cord] * sign, cord_amps[cord] * sign[:, None], after, after_currents
-        )
+        add_up(entry, cord_watts[cord] * sign, cord_amps[cord] * sign[:, None], after, after_currents)
         for source, target, lines, factor, plain in self._ups:
             w, i = after[source], after_currents[source]
             more, higher = self._lines.enter(lines, w, i)
@@ -789,15 +749,20 @@ class Contingencies:
         volt_amps = amps.sum(axis=1) * self._volts[self._row]
         now_volt_amps = now_amps.sum(axis=1) * self._volts
         highest, now_highest = highest_of_three(amps), highest_of_three(now_amps)
-        ratio = np.maximum(
-            after / self.limit_watts[self._row], volt_amps / self.limit_volt_amps[self._row]
-        )
+        ratio = np.maximum(after / self.limit_watts[self._row], volt_amps / self.limit_volt_amps[self._row])
         now_ratio = np.maximum(watts / self.limit_watts, now_volt_amps / self.limit_volt_amps)
         return Outcome(
-            self._case_of, self._row, highest, after, volt_amps, ratio,
+            self._case_of,
+            self._row,
+            highest,
+            after,
+            volt_amps,
+            ratio,
             highest > GROWTH * now_highest[self._row] + 1e-6,
-            ratio > GROWTH * now_ratio[self._row] + 1e-9, now, now_ratio,
-        )  # fmt: skip
+            ratio > GROWTH * now_ratio[self._row] + 1e-9,
+            now,
+            now_ratio,
+        )
 
     def survivors(self, machine_watts: Floats, local_watts: Floats) -> Floats:
         """Return the highest amps of each circuit after the worst loss; NaN where no loss puts more on it
@@ -836,7 +801,7 @@ class Contingencies:
 
 def _beside(layout: SiteLayout) -> list[str]:
     """Return the names of sources and of UPSs beside the tree."""
-    used = [name for circuit in layout.circuits.values() for name in inputs_of(circuit) if name not in layout.circuits]  # fmt: skip
+    used = [name for circuit in layout.circuits.values() for name in inputs_of(circuit) if name not in layout.circuits]
     beside = [name for name in layout.site.ups if name not in layout.circuits and name not in used]
     return [*dict.fromkeys(used), *beside]
 
@@ -845,15 +810,23 @@ def _lossless(step: Climb, rows: Collection[int]) -> Climb:
     """Return a climb without the losses of some children."""
     keep = ~np.isin(step.children[step.lossy], list(rows))
     return replace(
-        step, lossy=step.lossy[keep], curve=step.curve[keep], rated=step.rated[keep],
-        pattern=step.pattern[keep], delta=step.delta[keep], even=step.even[keep],
-    )  # fmt: skip
+        step,
+        lossy=step.lossy[keep],
+        curve=step.curve[keep],
+        rated=step.rated[keep],
+        pattern=step.pattern[keep],
+        delta=step.delta[keep],
+        even=step.even[keep],
+    )
 
 
 def _joined(
-    steps: Sequence[Climb], children: Sequence[int], parents: Sequence[int], ratio: Sequence[float],
+    steps: Sequence[Climb],
+    children: Sequence[int],
+    parents: Sequence[int],
+    ratio: Sequence[float],
     beside: Sequence[tuple[int, Circuit]],
-) -> Climb:  # fmt: skip
+) -> Climb:
     """Return all lines as one climb. `beside`: number and child of those that lead out of the tree."""
     losses = steps[0].losses if steps else LossCurves()
     own = [(number, child) for number, child in beside if child.points and not child.on_bypass]
@@ -861,22 +834,23 @@ def _joined(
     for step in steps:
         lossy.append(step.lossy + start)
         start += len(step.children)
-    outer = [
-        amps_per_watt(child.poles, child.volts, child.power_factor, child.wiring)
-        for _, child in own
-    ]
+    outer = [amps_per_watt(child.poles, child.volts, child.power_factor, child.wiring) for _, child in own]
 
     def joined(name: str, more: Sequence[Any], kind: type) -> Any:
-        return np.concatenate(
-            [*(getattr(step, name) for step in steps), np.array(more, dtype=kind)]
-        )
+        return np.concatenate([*(getattr(step, name) for step in steps), np.array(more, dtype=kind)])
 
     blank = np.zeros(len(children))
     return Climb(
-        np.array(children, dtype=np.int64), np.array(parents, dtype=np.int64), np.array(ratio), blank,
-        blank.astype(np.int64), np.concatenate([*lossy, np.array([n for n, _ in own], dtype=np.int64)]),
+        np.array(children, dtype=np.int64),
+        np.array(parents, dtype=np.int64),
+        np.array(ratio),
+        blank,
+        blank.astype(np.int64),
+        np.concatenate([*lossy, np.array([n for n, _ in own], dtype=np.int64)]),
         joined("curve", [losses.row(child.points) for _, child in own], np.int64),
         joined("rated", [min(c.limit_watts, c.limit_volt_amps) for _, c in own], float),
         np.concatenate([*(step.pattern for step in steps), np.array(outer, dtype=complex).reshape(-1, 3)]),
-        joined("delta", [False] * len(own), bool), joined("even", [False] * len(own), bool), losses,
-    )  # fmt: skip
+        joined("delta", [False] * len(own), bool),
+        joined("even", [False] * len(own), bool),
+        losses,
+    )

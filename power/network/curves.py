@@ -51,9 +51,7 @@ class _Interpolation:
         piece = self._pieces.take(cell, mode="clip")
         piece += x >= self._ends.take(piece)
         piece -= x < self._at.take(piece)
-        found: Floats = self._values.take(piece) + self._slopes.take(piece) * (
-            x - self._at.take(piece)
-        )
+        found: Floats = self._values.take(piece) + self._slopes.take(piece) * (x - self._at.take(piece))
         return found
 
 
@@ -80,8 +78,7 @@ class EfficiencyCurves:
             key = (machine.points, machine.supply_watts is not None)
             kinds.setdefault(key, []).append(number)
         self._groups = [
-            _group(machines, np.array(members, dtype=np.int64), points)
-            for (points, _), members in kinds.items()
+            _group(machines, np.array(members, dtype=np.int64), points) for (points, _), members in kinds.items()
         ]
 
     def wall(self, inside: Floats, working: Floats | None = None) -> Floats:
@@ -122,9 +119,7 @@ def _group(machines: Sequence[Machine], members: Ints, points: Points) -> _Curve
     if first.supply_watts is None or not points:
         return _CurveGroup(members, points, rated)
     table = np.array([wall_watts(float(load), points, 1.0) for load in _LOADS])
-    return _CurveGroup(
-        members, points, rated, _Interpolation(*np.array(points).T), _Interpolation(table, _LOADS)
-    )
+    return _CurveGroup(members, points, rated, _Interpolation(*np.array(points).T), _Interpolation(table, _LOADS))
 
 
 def _wall(kind: _CurveGroup, inside: Floats, rated: Floats) -> Floats:

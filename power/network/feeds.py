@@ -37,9 +37,7 @@ def add_currents(rows: Ints, currents: Complex, to_currents: Complex) -> None:
         to_currents[:, pole] += 1j * np.bincount(rows, currents[:, pole].imag, count)
 
 
-def cord_flow(
-    topology: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
-) -> Flow:
+def cord_flow(topology: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags) -> Flow:
     """Return the flow of each circuit's own cords and loads, without its children."""
     network = topology.network
     at, count = topology.kind_circuit, len(network.names)
@@ -55,9 +53,13 @@ def cord_flow(
 
 
 def carry(
-    topology: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags,
+    topology: SiteTopology,
+    machine_watts: Floats,
+    local_watts: Floats,
+    shares: Floats,
+    dead: Flags,
     weights: Sequence[Floats] | None = None,
-) -> Flow:  # fmt: skip
+) -> Flow:
     """Return the flow of every circuit: machines by the cords' `shares`, and each circuit's own loads.
 
     Dead circuits carry no loads of their own; `shares` has their machines' power elsewhere, and `weights`
@@ -65,9 +67,7 @@ def carry(
     """
     found = cord_flow(topology, machine_watts, local_watts, shares, dead)
     for number, step in enumerate(topology.network.climbs):
-        climb(
-            step, step.weight if weights is None else weights[number], found.watts, found.currents
-        )
+        climb(step, step.weight if weights is None else weights[number], found.watts, found.currents)
     return found
 
 
@@ -117,10 +117,12 @@ class Cords:
         self._pairs: Ints = np.array(list(found), dtype=np.int64).reshape(-1, 2)
         self._spread: Floats = np.array(list(found.values()), dtype=float)
         alike = [
-            group for group in topology.groups
-            if len(group) == 2 and len(topology.machines_below(int(group[0])))
+            group
+            for group in topology.groups
+            if len(group) == 2
+            and len(topology.machines_below(int(group[0])))
             and np.array_equal(topology.machines_below(int(group[0])), topology.machines_below(int(group[1])))
-        ]  # fmt: skip
+        ]
         self._alike: Ints = np.array(alike, dtype=np.int64).reshape(-1, 2)
         """Feeds that carry the same machines, so that their meters can be compared."""
 
@@ -160,4 +162,4 @@ def _pairs(topology: SiteTopology) -> Ints:
     first = np.flatnonzero(np.diff(machine, prepend=-1))
     count = np.diff(np.append(first, len(machine)))
     starts = first[count == 2]
-    return np.stack([order[starts], order[starts + 1]], axis=1) if len(starts) else np.zeros((0, 2), np.int64)  # fmt: skip
+    return np.stack([order[starts], order[starts + 1]], axis=1) if len(starts) else np.zeros((0, 2), np.int64)

@@ -205,8 +205,7 @@ def _climbs(layout: SiteLayout, circuit_at: dict[str, int]) -> tuple[Climb, ...]
     for circuit in circuits.values():
         by_depth.setdefault(depth[circuit.id], []).append(circuit)
     return tuple(
-        _climb(by_depth[level], circuits, circuit_at, losses)
-        for level in range(max(by_depth, default=0), 0, -1)
+        _climb(by_depth[level], circuits, circuit_at, losses) for level in range(max(by_depth, default=0), 0, -1)
     )
 
 
@@ -234,7 +233,7 @@ def input_shares(circuit: Circuit, circuits: Mapping[str, Circuit]) -> list[floa
 
 def _climb(
     children: Sequence[Circuit], circuits: Mapping[str, Circuit], at: Mapping[str, int], losses: LossCurves
-) -> Climb:  # fmt: skip
+) -> Climb:
     lines = []
     for child in children:
         # What is in use comes last, where the last one counts.
@@ -243,9 +242,10 @@ def _climb(
                 part = input_shares(child, circuits)[order]
                 lines.append((child, circuits[name], part, 0 if child.parallel else order))
     lossy = [
-        number for number, (child, _, _, _) in enumerate(lines)
+        number
+        for number, (child, _, _, _) in enumerate(lines)
         if (child.points or child.link is not InputCurrent.WIRE) and not child.on_bypass
-    ]  # fmt: skip
+    ]
     own = [lines[number][:2] for number in lossy]
     pattern = [
         amps_per_watt(parent.poles, parent.volts, _input_power_factor(child, parent), parent.wiring)

@@ -129,21 +129,20 @@ def build_topology(layout: SiteLayout) -> SiteTopology:
         between=np.array([1.0 if len(x.poles) == 1 else x.outlet_ratio for x in circuits]),
         power_factor=np.array([x.power_factor for x in circuits]),
         third_harmonic=_third_harmonic(circuits, parent),
-        pattern=np.array([
-            amps_per_watt(x.poles, x.volts, x.power_factor, x.wiring) for x in circuits
-        ]).reshape(-1, 3),
+        pattern=np.array([amps_per_watt(x.poles, x.volts, x.power_factor, x.wiring) for x in circuits]).reshape(-1, 3),
         cord_kind=kind,
         kind_circuit=network.cord_circuit[first],
         kind_amps=network.cord_amps[first],
         breakers=np.array([x.curve is not None for x in circuits]),
-        magnetic_amps=np.array([
-            np.nan
-            if x.curve is None
-            # An electronic trip unit counts from its Ir, not from its frame.
-            else (x.effective_amps if x.curve is Curve.LSI else x.rated_amps)
-            * inrush_ratio(x.curve, x.band)
-            for x in circuits
-        ]),
+        magnetic_amps=np.array(
+            [
+                np.nan
+                if x.curve is None
+                # An electronic trip unit counts from its Ir, not from its frame.
+                else (x.effective_amps if x.curve is Curve.LSI else x.rated_amps) * inrush_ratio(x.curve, x.band)
+                for x in circuits
+            ]
+        ),
         three=np.asarray(poles.all(axis=1)),
         neutral_rated=np.where(neutral, [x.neutral_amps for x in circuits], np.nan),
         plug_amps=np.array([np.nan if x.plug_amps is None else x.plug_amps for x in circuits]),
@@ -155,7 +154,7 @@ def build_topology(layout: SiteLayout) -> SiteTopology:
         groups=groups,
         group_of=group_of,
         other_below=_climbed(network),
-    )  # fmt: skip
+    )
 
 
 def _kinds(layout: SiteLayout) -> tuple[Ints, Ints]:
@@ -191,7 +190,11 @@ def _below(network: Network) -> tuple[tuple[Ints, Ints, Floats], Flags]:
     count, cords = max(1, len(network.machines)), len(network.cord_machine)
     empty = np.zeros(0, np.int64)
     lines = [(step.children, step.parents, step.weight) for step in network.climbs]
-    child, parent, weight = (np.concatenate(part) if part else empty for part in zip(*lines, strict=True)) if lines else (empty, empty, empty)  # fmt: skip
+    child, parent, weight = (
+        (np.concatenate(part) if part else empty for part in zip(*lines, strict=True))
+        if lines
+        else (empty, empty, empty)
+    )
     use = np.flatnonzero(weight > 0)
     use = use[np.argsort(child[use], kind="stable")]
     child, parent, weight = child[use], parent[use], weight[use]
@@ -203,18 +206,14 @@ def _below(network: Network) -> tuple[tuple[Ints, Ints, Floats], Flags]:
         shares.append(share)
         above = first[circuit + 1] - first[circuit]
         row = np.repeat(np.arange(len(circuit)), above)
-        line = (
-            first[circuit][row] + np.arange(len(row)) - np.repeat(np.cumsum(above) - above, above)
-        )
+        line = first[circuit][row] + np.arange(len(row)) - np.repeat(np.cumsum(above) - above, above)
         circuit, cord, share = parent[line], cord[row], share[row] * weight[line]
     if not keys:
         return (empty, empty, np.zeros(0)), np.zeros(0, bool)
     # A cord may reach one element by two lines.
     pairs, inverse = np.unique(np.concatenate(keys), return_inverse=True)
     joined = np.bincount(inverse, np.concatenate(shares))
-    found, inverse = np.unique(
-        pairs // cords * count + network.cord_machine[pairs % cords], return_inverse=True
-    )
+    found, inverse = np.unique(pairs // cords * count + network.cord_machine[pairs % cords], return_inverse=True)
     total = np.bincount(inverse, joined)
     all_cords = np.bincount(network.cord_machine, minlength=count)
     whole = np.bincount(inverse) == all_cords[found % count]
@@ -239,6 +238,4 @@ def _weak(layout: SiteLayout) -> Flags:
     for ups in layout.site.ups.values():
         for circuit in ups.circuits:
             behind |= layout.below(circuit)
-    return np.array(
-        [circuit.generator or circuit.id in behind for circuit in layout.circuits.values()]
-    )
+    return np.array([circuit.generator or circuit.id in behind for circuit in layout.circuits.values()])

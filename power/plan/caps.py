@@ -78,10 +78,15 @@ class _Lever:
 
 
 def plan_caps(
-    where: str, site: PowerConfig, asked: CapRequest, drawn: Mapping[str, float] | None = None,
-    gpus: Sequence[CappableGpu] = (), measured: Sequence[ModelThroughput] = (),
-    sigma_watts: float | None = None, lost: Sequence[str] = (),
-) -> CapPlan:  # fmt: skip
+    where: str,
+    site: PowerConfig,
+    asked: CapRequest,
+    drawn: Mapping[str, float] | None = None,
+    gpus: Sequence[CappableGpu] = (),
+    measured: Sequence[ModelThroughput] = (),
+    sigma_watts: float | None = None,
+    lost: Sequence[str] = (),
+) -> CapPlan:
     """Return caps with which a circuit's power commitment is below `asked.below_watts`. Nothing is applied.
 
     `drawn`: watts of nodes now; `gpus`: those of running nodes, else a node has what its configuration
@@ -89,17 +94,23 @@ def plan_caps(
     `lost`: elements that are off now. Raises `ConfigError` for a circuit that does not exist.
     """
     if not (math.isfinite(asked.below_watts) and asked.below_watts > 0):
-        raise ConfigError(
-            "--below", f"{quoted(asked.below_watts, 'W')} is no power", "Write --below 40kW."
-        )
+        raise ConfigError("--below", f"{quoted(asked.below_watts, 'W')} is no power", "Write --below 40kW.")
     if not 0 <= asked.margin_watts < asked.below_watts:
-        raise ConfigError("--margin", f"{quoted(asked.margin_watts, 'W')} is no margin below {quoted(asked.below_watts, 'W')}", "Write --margin 5%.")  # fmt: skip
+        raise ConfigError(
+            "--margin",
+            f"{quoted(asked.margin_watts, 'W')} is no margin below {quoted(asked.below_watts, 'W')}",
+            "Write --margin 5%.",
+        )
     layout = lay_out(where, site)
     if asked.circuit not in layout.circuits:
-        cure = did_you_mean(asked.circuit, layout.circuits) or f"Known: {', '.join(list(layout.circuits)[:20])}."  # fmt: skip
+        cure = did_you_mean(asked.circuit, layout.circuits) or f"Known: {', '.join(list(layout.circuits)[:20])}."
         raise ConfigError("--circuit", f"there is no {asked.circuit!r}", cure)
     if asked.by == "job" and all(gpu.job is None for gpu in gpus):
-        raise ConfigError("--by", "who holds which GPU is not known", "Ask with --http a running cluster whose nodes report their jobs.")  # fmt: skip
+        raise ConfigError(
+            "--by",
+            "who holds which GPU is not known",
+            "Ask with --http a running cluster whose nodes report their jobs.",
+        )
     load = _Load(layout, asked.circuit, drawn or {}, gpus, lost)
     before = load.watts(load.limits)
     most = asked.below_watts - asked.margin_watts
@@ -117,27 +128,32 @@ def plan_caps(
     if stuck:
         nodes = ", ".join(sorted({gpu.node for gpu in stuck})[:8])
         command = floor_command({gpu.model for gpu in stuck})
-        notices.append(f"the lowest limit of the GPUs of {nodes} is not known: they are left as they are. {command} shows it there; write it as floor_watts")  # fmt: skip
-    if caps and any(cap.throughput_loss is None for cap in caps):
         notices.append(
-            "a throughput that is not known: no GPU of the model was busy and held by a limit near the cap"
+            f"the lowest limit of the GPUs of {nodes} is not known: they are left as they are. {command} shows it there; write it as floor_watts"
         )
+    if caps and any(cap.throughput_loss is None for cap in caps):
+        notices.append("a throughput that is not known: no GPU of the model was busy and held by a limit near the cap")
     losses = [cap.throughput_loss for cap in caps]
     known = [loss for loss in losses if loss is not None]
     sigma = load.sigma(limits, drawn or {}, sigma_watts)
     left = asked.below_watts - after
     answer = CapPlan(
-        circuit=asked.circuit, below_watts=asked.below_watts, by=asked.by,
-        from_watts=round(before, 1), to_watts=round(after, 1),
-        sigma_watts=round(sigma, 1), margin_watts=asked.margin_watts,
-        met=None, with_margin=None if blind and left >= sigma else left >= sigma,
+        circuit=asked.circuit,
+        below_watts=asked.below_watts,
+        by=asked.by,
+        from_watts=round(before, 1),
+        to_watts=round(after, 1),
+        sigma_watts=round(sigma, 1),
+        margin_watts=asked.margin_watts,
+        met=None,
+        with_margin=None if blind and left >= sigma else left >= sigma,
         over_watts=round(max(0.0, after - most), 1),
         caps=caps,
         throughput_loss=round(sum(known) / len(levers), 4) if len(known) == len(losses) and levers else None,
         throughput=[one for one in measured if one.model in on],
         commands=[f"{limit_command([cap.model], cap.to_watts, cap.index)} # {cap.node}" for cap in caps],
         notices=notices,
-    )  # fmt: skip
+    )
     met, words = cap_verdict(answer, blind)
     return msgspec.structs.replace(answer, met=met, verdict=words)
 
@@ -147,9 +163,13 @@ class _Load:
     (`EfficiencyCurves`), and all that loses power on the way, as a plan has it."""
 
     def __init__(
-        self, layout: SiteLayout, circuit: str, drawn: Mapping[str, float], gpus: Sequence[CappableGpu],
+        self,
+        layout: SiteLayout,
+        circuit: str,
+        drawn: Mapping[str, float],
+        gpus: Sequence[CappableGpu],
         lost: Sequence[str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._topology = topology = build_topology(layout)
         self._contingencies = Contingencies(layout, topology)
         self._contingencies.lose(lost)
@@ -172,10 +192,12 @@ class _Load:
         limits = [sum(gpu.limit_watts for gpu in mine) for mine in found]
         self._machines = EfficiencyCurves(machines)
         # Of a node without GPUs that could be capped: what it says of itself, or draws.
-        self._fixed = np.array([
-            math.nan if mine else max(machine.fixed_watts, drawn.get(machine.id, 0.0))
-            for machine, mine in zip(machines, found, strict=True)
-        ])  # fmt: skip
+        self._fixed = np.array(
+            [
+                math.nan if mine else max(machine.fixed_watts, drawn.get(machine.id, 0.0))
+                for machine, mine in zip(machines, found, strict=True)
+            ]
+        )
         self._rest, self._others = np.array(rest), np.array(limits)
         number_of: list[int] = []
         for number, share in zip(below, shares, strict=True):
@@ -227,7 +249,7 @@ def _configured(machine: Machine) -> list[CappableGpu]:
     return [
         CappableGpu(machine.id, index, part.card.name, part.limit_watts, part.floor_watts, part.card.tdp_watts)
         for index, part in enumerate(each)
-    ]  # fmt: skip
+    ]
 
 
 def _beside(machine: Machine, gpus: Sequence[CappableGpu], drawn: float | None) -> float:
@@ -274,28 +296,30 @@ def _chosen(load: _Load, groups: Sequence[list[int]], most: float) -> Floats:
         return at([number for group in groups[:count] for number in group], 0.0, caps)
 
     # The first group that need not go down to its floors.
-    first = bisect_left(
-        range(len(groups)), True, key=lambda k: load.watts(at_floors(k + 1)) <= most
-    )
+    first = bisect_left(range(len(groups)), True, key=lambda k: load.watts(at_floors(k + 1)) <= most)
     caps = at_floors(first)
     if first == len(groups):
         return caps
     group = groups[first]
-    step = bisect_right(
-        range(_RATIOS + 1), False, key=lambda k: load.watts(at(group, k / _RATIOS, caps)) > most
-    )
+    step = bisect_right(range(_RATIOS + 1), False, key=lambda k: load.watts(at(group, k / _RATIOS, caps)) > most)
     return at(group, max(step - 1, 0) / _RATIOS, caps)
 
 
 def _cap(lever: _Lever, cap: float, curves: Mapping[str, Sequence[ThroughputPoint]]) -> GpuCap:
     gpu = lever.gpu
     return GpuCap(
-        node=gpu.node, index=gpu.index, model=gpu.model, from_watts=gpu.limit_watts, to_watts=cap,
-        floor_watts=gpu.floor_watts, default_watts=gpu.default_watts, priority=lever.priority,
+        node=gpu.node,
+        index=gpu.index,
+        model=gpu.model,
+        from_watts=gpu.limit_watts,
+        to_watts=cap,
+        floor_watts=gpu.floor_watts,
+        default_watts=gpu.default_watts,
+        priority=lever.priority,
         job=gpu.job or "",
         watts_now=None if gpu.watts is None else round(gpu.watts, 1),
         throughput_loss=_loss(gpu, cap, curves.get(gpu.model, ())),
-    )  # fmt: skip
+    )
 
 
 def _loss(gpu: CappableGpu, cap: float, points: Sequence[ThroughputPoint]) -> float | None:

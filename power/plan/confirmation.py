@@ -58,27 +58,31 @@ def is_needed(layout: SiteLayout, machine: Machine) -> bool:
             key = (circuit.kind, circuit.group, circuit.side or circuit.id)
             sides[key] = sides.get(key, 0) + 1
     return (
-        rated or bool(layout.site.sources) or max(sides.values(), default=0) > 1
+        rated
+        or bool(layout.site.sources)
+        or max(sides.values(), default=0) > 1
         or any(one.kind not in plain or len(one.inputs) > 1 for one in layout.circuits.values())
-    )  # fmt: skip
+    )
 
 
 class Confirmation:
     """Places with machines that are added to a site one place at a time."""
 
     def __init__(
-        self, layout: SiteLayout, watts: Mapping[str, float], carriers: Sequence[Carrier],
-        places: Sequence[tuple[tuple[str, ...], Machine]], count: int,
-    ) -> None:  # fmt: skip
+        self,
+        layout: SiteLayout,
+        watts: Mapping[str, float],
+        carriers: Sequence[Carrier],
+        places: Sequence[tuple[tuple[str, ...], Machine]],
+        count: int,
+    ) -> None:
         names = [f"new machines {number}" for number in range(len(places))]
-        machines = {
-            name: _together(machine, name, count)
-            for name, (_, machine) in zip(names, places, strict=True)
-        }
+        machines = {name: _together(machine, name, count) for name, (_, machine) in zip(names, places, strict=True)}
         cords = tuple(
             Plugged(name, circuit, 1 / len(circuits), layout.circuits[circuit].poles)
-            for name, (circuits, _) in zip(names, places, strict=True) for circuit in circuits
-        )  # fmt: skip
+            for name, (circuits, _) in zip(names, places, strict=True)
+            for circuit in circuits
+        )
         whole = replace(layout, machines=layout.machines | machines, cords=layout.cords + cords)
         topology = build_topology(whole)
         self._contingencies = Contingencies(whole, topology)
@@ -102,17 +106,24 @@ class Confirmation:
         watts[self._first + number] = added
         found, before = self._outcome(watts), self._before
         count = len(self._limit)
-        now, now_before = np.abs(found.now.currents).max(axis=1), np.abs(before.now.currents).max(axis=1)  # fmt: skip
+        now, now_before = np.abs(found.now.currents).max(axis=1), np.abs(before.now.currents).max(axis=1)
         row = np.arange(count)
         nowhere = np.full(count, -1, dtype=np.int64)
-        normal = self._least(added, row, nowhere, (now, now_before), (found.now_limit_ratio, before.now_limit_ratio))  # fmt: skip
-        cases = self._least(added, found.row, found.case, (found.amps, before.amps), (found.limit_ratio, before.limit_ratio))  # fmt: skip
+        normal = self._least(added, row, nowhere, (now, now_before), (found.now_limit_ratio, before.now_limit_ratio))
+        cases = self._least(
+            added, found.row, found.case, (found.amps, before.amps), (found.limit_ratio, before.limit_ratio)
+        )
         one_less = self._modules / np.maximum(self._modules - 1, 1)
         module = self._least(
-            added, row, nowhere, (np.zeros(count), np.zeros(count)),
-            (np.where(self._modules > 1, found.now_limit_ratio * one_less, 0.0),
-             np.where(self._modules > 1, before.now_limit_ratio * one_less, 0.0)),
-        )  # fmt: skip
+            added,
+            row,
+            nowhere,
+            (np.zeros(count), np.zeros(count)),
+            (
+                np.where(self._modules > 1, found.now_limit_ratio * one_less, 0.0),
+                np.where(self._modules > 1, before.now_limit_ratio * one_less, 0.0),
+            ),
+        )
         if module.where is not None:
             module = replace(module, lost=f"a module of {module.where}")
         after = min((normal, cases, module), key=lambda one: one.left)
@@ -126,20 +137,21 @@ class Confirmation:
         return self._contingencies.outcome(watts, self._local)  # nothing is off now
 
     def _least(
-        self, added: float, row: np.ndarray, case: np.ndarray, amps: tuple[Floats, Floats],
-        ratio: tuple[Floats, Floats],
-    ) -> Binding:  # fmt: skip
+        self, added: float, row: np.ndarray, case: np.ndarray, amps: tuple[Floats, Floats], ratio: tuple[Floats, Floats]
+    ) -> Binding:
         """Return the limit that is nearest among elements that the place loads. `amps`, `ratio`: with it, and
         without."""
         best = Binding(np.inf)
-        for (after, before), limit, in_amps in ((amps, self._limit[row], True), (ratio, np.ones(len(row)), False)):  # fmt: skip
+        for (after, before), limit, in_amps in ((amps, self._limit[row], True), (ratio, np.ones(len(row)), False)):
             grown = np.flatnonzero((after > before + _GROWN) & np.isfinite(limit))
             if not len(grown):
                 continue
             left = (limit[grown] - after[grown]) / (after[grown] - before[grown]) * added
             at = grown[int(np.argmin(left))]
             if left.min() < best.left:
-                best = self._binding(float(left.min()), int(row[at]), int(case[at]), float(limit[at] - after[at]) if in_amps else None)  # fmt: skip
+                best = self._binding(
+                    float(left.min()), int(row[at]), int(case[at]), float(limit[at] - after[at]) if in_amps else None
+                )
         return best
 
     def _binding(self, left: float, row: int, case: int, amps: float | None) -> Binding:
@@ -159,8 +171,11 @@ class Confirmation:
 def _together(machine: Machine, name: str, count: int) -> Machine:
     """Return some machines of one kind as one, with the efficiency of each."""
     return replace(
-        machine, id=name, gpus=machine.gpus * count, fixed_watts=machine.fixed_watts * count,
+        machine,
+        id=name,
+        gpus=machine.gpus * count,
+        fixed_watts=machine.fixed_watts * count,
         host_watts=machine.host_watts * count,
         supply_watts=None if machine.supply_watts is None else machine.supply_watts * count,
         most_watts=None if machine.most_watts is None else machine.most_watts * count,
-    )  # fmt: skip
+    )

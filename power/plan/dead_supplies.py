@@ -36,7 +36,11 @@ def check(dead: Mapping[str, set[int]], machines: Mapping[str, Machine]) -> None
     for node, numbers in dead.items():
         most = machines[node].supplies
         if wrong := sorted(number for number in numbers if not 1 <= number <= most):
-            raise ConfigError("--lose", f"there is no {node}.psu-{wrong[0]}: {node} has {most} supplies", f"Write {node}.psu-1 to {node}.psu-{most}; `supply.count` says how many there are.")  # fmt: skip
+            raise ConfigError(
+                "--lose",
+                f"there is no {node}.psu-{wrong[0]}: {node} has {most} supplies",
+                f"Write {node}.psu-1 to {node}.psu-{most}; `supply.count` says how many there are.",
+            )
 
 
 def unplugged(site: PowerConfig, dead: Mapping[str, set[int]]) -> PowerConfig:
@@ -59,7 +63,7 @@ def unnumbered(layout: SiteLayout, dead: Mapping[str, set[int]]) -> list[str]:
     found = []
     for node, numbers in dead.items():
         cords = [one for one in layout.cords if one.machine == node]
-        if len(cords) > 1 and len(numbers) < layout.machines[node].supplies and not any(one.supplies for one in cords):  # fmt: skip
+        if len(cords) > 1 and len(numbers) < layout.machines[node].supplies and not any(one.supplies for one in cords):
             found.append(
                 f'--lose {node}.psu-{min(numbers)}: its cords don\'t say which supplies they feed, so that each keeps its part of the load; write psu in them (psu = "1-3")'
             )

@@ -54,9 +54,7 @@ class _Candidates:
         return least
 
 
-def fit(
-    where: str, site: PowerConfig, asked: FitRequest, drawn: Mapping[str, float] | None = None
-) -> FitResult:
+def fit(where: str, site: PowerConfig, asked: FitRequest, drawn: Mapping[str, float] | None = None) -> FitResult:
     """Return the best places for the machines. Every other machine counts with its power commitment, or
     with its watts of `drawn` where they are more; one with neither has an unknown draw.
 
@@ -64,19 +62,13 @@ def fit(
     is not in the catalogue, and for what can't be.
     """
     found = _together(where, site, asked, drawn)
-    if (
-        asked.count == 1
-        or not found.places
-        or any(place.fits is not False for place in found.places)
-    ):
+    if asked.count == 1 or not found.places or any(place.fits is not False for place in found.places):
         return found
     find = partial(_together, where, drawn=drawn)
     return replace(found, spread=spread(site, _node(asked), asked, find))
 
 
-def _together(
-    where: str, site: PowerConfig, asked: FitRequest, drawn: Mapping[str, float] | None = None
-) -> FitResult:
+def _together(where: str, site: PowerConfig, asked: FitRequest, drawn: Mapping[str, float] | None = None) -> FitResult:
     """Return the best places that all machines share."""
     node = _node(asked)
     layout = lay_out(where, site)
@@ -84,26 +76,31 @@ def _together(
     drawn = drawn or {}
     watts = {
         name: max(machine.committed_watts if machine.planned else 0.0, drawn.get(name, 0.0))
-        for name, machine in layout.machines.items() if machine.planned or name in drawn
-    }  # fmt: skip
+        for name, machine in layout.machines.items()
+        if machine.planned or name in drawn
+    }
     finder = _Finder(layout, SiteRoom(layout, watts), node, cords, asked)
     found = finder.best()
     places = finder.places(found, watts)
-    notices = [f"{name}: its draw is not known: write gpus, profile or watts" for name in layout.machines if name not in watts]  # fmt: skip
+    notices = [
+        f"{name}: its draw is not known: write gpus, profile or watts" for name in layout.machines if name not in watts
+    ]
     unknown = [c.id for c in layout.circuits.values() if math.isinf(c.rated_amps)]
     if unknown:
         notices.append(f"the main breaker of {_few(unknown)} is not known, and limits nothing here")
     if finder.skipped:
-        notices.append(
-            f"{finder.skipped:,} pairs of circuits could not be the best and were left out"
-        )
+        notices.append(f"{finder.skipped:,} pairs of circuits could not be the best and were left out")
     if not finder.compared:
         notices.append(_nowhere(cords))
     return FitResult(
-        what=asked.what, count=asked.count, feeds=cords,
+        what=asked.what,
+        count=asked.count,
+        feeds=cords,
         machine_watts=round(found.machines[0].committed_watts, 1) if found.machines else None,
-        compared=finder.compared, places=places, notices=notices,
-    )  # fmt: skip
+        compared=finder.compared,
+        places=places,
+        notices=notices,
+    )
 
 
 def parse_watts(text: str) -> float | None:
@@ -113,13 +110,11 @@ def parse_watts(text: str) -> float | None:
 
 
 def _node(asked: FitRequest) -> NodeConfig:
-    for key, value, most in (("--count", asked.count, MOST_MACHINES), ("--top", asked.top, MOST_PLACES)):  # fmt: skip
+    for key, value, most in (("--count", asked.count, MOST_MACHINES), ("--top", asked.top, MOST_PLACES)):
         if not 1 <= value <= most:
             raise ConfigError(key, f"{value} is out of range", f"Write 1 to {most:,}.")
     if asked.feeds is not None and asked.feeds not in {1, 2, 4}:
-        raise ConfigError(
-            "--feeds", f"{asked.feeds} cords are not planned with", "Write 1, 2 or 4."
-        )
+        raise ConfigError("--feeds", f"{asked.feeds} cords are not planned with", "Write 1, 2 or 4.")
     host = asked.host_watts
     if host is not None and not (math.isfinite(host) and host >= 0):
         raise ConfigError("--host-watts", f"{host:g} is no power", "Write 250.")
@@ -128,7 +123,7 @@ def _node(asked: FitRequest) -> NodeConfig:
     watts = parse_watts(asked.what)
     amount = asked.what.strip().removeprefix("-")
     if watts is None and parse_watts(amount) is not None:
-        raise ConfigError("fit", f"{asked.what} is below 0: a machine draws power", f"Write {amount}.")  # fmt: skip
+        raise ConfigError("fit", f"{asked.what} is below 0: a machine draws power", f"Write {amount}.")
     if watts == 0:
         raise ConfigError("fit", "a machine of 0 W fits anywhere", "Write what it draws: 3.5kW.")
     if watts is not None:
@@ -138,14 +133,16 @@ def _node(asked: FitRequest) -> NodeConfig:
     number, model = parts[0]
     if key_of(model) in SYSTEM_BY_ID:
         if number > 1:
-            raise ConfigError("fit", f"{asked.what!r} is {number} machines", f"Write {model} --count {number}.")  # fmt: skip
+            raise ConfigError("fit", f"{asked.what!r} is {number} machines", f"Write {model} --count {number}.")
         return NodeConfig(profile=model)
     for _, model in parts:
         try:
             find_card("fit", model)
         except ConfigError:
             cure = did_you_mean(key_of(model), [*SYSTEM_BY_ID, *CARD_BY_ID])
-            raise ConfigError("fit", f"there is no {model!r}", cure or "Write a system, GPUs or watts: dgx-h100, rtx-5090:4, 3.5kW.") from None  # fmt: skip
+            raise ConfigError(
+                "fit", f"there is no {model!r}", cure or "Write a system, GPUs or watts: dgx-h100, rtx-5090:4, 3.5kW."
+            ) from None
     return NodeConfig(gpus=tuple(f"{n}x {model}" for n, model in parts), host_watts=host)
 
 
@@ -160,9 +157,7 @@ def _feeds(node: NodeConfig) -> int:
 class _Finder:
     """The legal places of a site, and their room."""
 
-    def __init__(
-        self, layout: SiteLayout, room: SiteRoom, node: NodeConfig, cords: int, asked: FitRequest
-    ) -> None:
+    def __init__(self, layout: SiteLayout, room: SiteRoom, node: NodeConfig, cords: int, asked: FitRequest) -> None:
         self._layout, self._room, self._node = layout, room, node
         self._cords, self._asked = cords, asked
         self._machines: dict[float, Machine | None] = {}
@@ -184,9 +179,7 @@ class _Finder:
         """Return the numbers of the best places: those that fit, then those where that is not known;
         independent feeds first, then what is left."""
         left = found.left(self._asked.count)
-        short = np.array(
-            [self._short_of_supplies(one) is not None for one in found.machines], dtype=bool
-        )
+        short = np.array([self._short_of_supplies(one) is not None for one in found.machines], dtype=bool)
         fits = (left >= -_ROUNDING_WATTS) & ~short
         known = np.where(fits, np.where(found.room.unknown, 1, 2), 0)
         dark = (found.room.dark >= 0) & (self._cords > 1)
@@ -200,26 +193,22 @@ class _Finder:
             return [self.place(found, number) for number in self.first(found, top)]
         first = self.first(found, max(top, _CONFIRMED))
         confirmation = Confirmation(
-            self._layout, watts, self._room.carriers,
-            [(found.circuits[n], found.machines[n]) for n in first], self._asked.count,
-        )  # fmt: skip
-        places = [
-            self.place(found, number, confirmation.place(position))
-            for position, number in enumerate(first)
-        ]
+            self._layout,
+            watts,
+            self._room.carriers,
+            [(found.circuits[n], found.machines[n]) for n in first],
+            self._asked.count,
+        )
+        places = [self.place(found, number, confirmation.place(position)) for position, number in enumerate(first)]
         return sorted(places, key=_rank, reverse=True)[:top]
 
-    def place(
-        self, found: _Candidates, number: int, confirmed: ConfirmedPlace | None = None
-    ) -> FitPlace:
+    def place(self, found: _Candidates, number: int, confirmed: ConfirmedPlace | None = None) -> FitPlace:
         """Return one place in words."""
         machine, room = found.machines[number], found.room
         count, feeds = self._asked.count, found.feeds[number].tolist()
         watts = count * machine.committed_watts
         normal = self._left(feeds, watts, room.normal[number], room.normal_carrier[number], -1)
-        after = self._left(
-            feeds, watts, room.after[number], room.after_carrier[number], room.lost[number]
-        )
+        after = self._left(feeds, watts, room.after[number], room.after_carrier[number], room.lost[number])
         dark = self._room.element_of(int(room.dark[number]))
         if confirmed is not None:
             normal = _lesser(confirmed.normal, normal, {LimitKind.BUDGET, LimitKind.NEUTRAL})
@@ -245,9 +234,7 @@ class _Finder:
             plug=f"--add '{self._asked.what}@{'+'.join(names)}'",
         )
 
-    def _left(
-        self, feeds: list[int], watts: float, room: float, carrier: int, lost: int
-    ) -> FitRoom:
+    def _left(self, feeds: list[int], watts: float, room: float, carrier: int, lost: int) -> FitRoom:
         if carrier < 0:
             return FitRoom(watts=None)
         what = self._room.carriers[carrier]
@@ -255,9 +242,12 @@ class _Finder:
         if what.amps:
             amps = round(what.limit - self._room.amps(feeds, carrier, lost, watts), 3)
         return FitRoom(
-            watts=round(float(room) - watts, 1) + 0.0, amps=amps, limit=what.kind.value, where=what.name,
+            watts=round(float(room) - watts, 1) + 0.0,
+            amps=amps,
+            limit=what.kind.value,
+            where=what.name,
             lost=self._room.element_of(lost),
-        )  # fmt: skip
+        )
 
     def _short_of_supplies(self, machine: Machine) -> float | None:
         """Return the (negative) watts that the supplies of the other feeds lack when a feed is lost; None
@@ -296,9 +286,12 @@ class _Finder:
             return [(name,) for name in site.circuits]
         groups = groups_of(site)
         found = [
-            some for members in groups.values() if len(members) >= self._cords
-            for some in combinations(members, self._cords) if _even(some, self._layout)
-        ]  # fmt: skip
+            some
+            for members in groups.values()
+            if len(members) >= self._cords
+            for some in combinations(members, self._cords)
+            if _even(some, self._layout)
+        ]
         if self._cords == 4:
             racks: dict[str, list[list[str]]] = {}
             for members in groups.values():
@@ -306,21 +299,19 @@ class _Finder:
                 if rack is not None and len(members) == 2:
                     racks.setdefault(rack, []).append(members)
             found += [
-                (*one, *two) for pairs in racks.values() for one, two in combinations(pairs, 2)
+                (*one, *two)
+                for pairs in racks.values()
+                for one, two in combinations(pairs, 2)
                 if _even((*one, *two), self._layout)
-            ]  # fmt: skip
+            ]
         return [some for some in found if _alike([self._layout.circuits[name] for name in some])]
 
     def _compare(self, places: list[tuple[str, ...]]) -> _Candidates:
-        usable = [
-            (some, machine) for some in places if (machine := self._machine(some)) is not None
-        ]
+        usable = [(some, machine) for some in places if (machine := self._machine(some)) is not None]
         numbers = [[self._feed(name) for name in some] for some, _ in usable]
         feeds = np.array(numbers, dtype=np.int64).reshape(len(usable), self._cords)
         self.compared += len(usable)
-        return _Candidates(
-            [some for some, _ in usable], feeds, self._room.evaluate(feeds), [m for _, m in usable]
-        )
+        return _Candidates([some for some, _ in usable], feeds, self._room.evaluate(feeds), [m for _, m in usable])
 
     def _feed(self, name: str) -> int:
         return self._room.feed(name, self._layout.circuits[name].poles)
@@ -352,9 +343,10 @@ class _Finder:
                 self.skipped += (len(order) * (len(order) - 1) - position * (position - 1)) // 2
                 break
             batch += [
-                (names[first], names[second]) for first in order[:position].tolist()
+                (names[first], names[second])
+                for first in order[:position].tolist()
                 if not chains[first] & chains[second] and self._legal(names[first], names[second])
-            ]  # fmt: skip
+            ]
             if len(batch) >= 256 or position == len(order) - 1:
                 part = self._compare(batch)
                 seen += len(batch)
@@ -367,7 +359,7 @@ class _Finder:
 
     def _legal(self, one: str, two: str) -> bool:
         site, circuits = self._layout.site, self._layout.circuits
-        return site.circuits[one].rack == site.circuits[two].rack and _alike([circuits[one], circuits[two]])  # fmt: skip
+        return site.circuits[one].rack == site.circuits[two].rack and _alike([circuits[one], circuits[two]])
 
 
 def _outlet(circuit: Circuit) -> float:
@@ -399,12 +391,10 @@ def _even(names: tuple[str, ...], layout: SiteLayout) -> bool:
 def _joined(one: _Candidates, two: _Candidates) -> _Candidates:
     if not two.circuits:
         return one
-    room = Room(*(
-        np.concatenate([getattr(one.room, name), getattr(two.room, name)]) for name in Room.__slots__
-    ))  # fmt: skip
+    room = Room(*(np.concatenate([getattr(one.room, name), getattr(two.room, name)]) for name in Room.__slots__))
     return _Candidates(
         one.circuits + two.circuits, np.concatenate([one.feeds, two.feeds]), room, one.machines + two.machines
-    )  # fmt: skip
+    )
 
 
 def _empty(cords: int) -> _Candidates:
@@ -419,9 +409,12 @@ def _lesser(confirmed: Binding, line: FitRoom, kinds: set[LimitKind]) -> FitRoom
     if confirmed.kind is None:
         return FitRoom(watts=None)
     return FitRoom(
-        watts=round(confirmed.left, 1) + 0.0, amps=confirmed.amps, limit=confirmed.kind.value,
-        where=confirmed.where, lost=confirmed.lost,
-    )  # fmt: skip
+        watts=round(confirmed.left, 1) + 0.0,
+        amps=confirmed.amps,
+        limit=confirmed.kind.value,
+        where=confirmed.where,
+        lost=confirmed.lost,
+    )
 
 
 def _rank(place: FitPlace) -> tuple[int, bool, float]:

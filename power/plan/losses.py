@@ -27,16 +27,18 @@ def losses_of(layout: SiteLayout, contingencies: Contingencies, outcome: Outcome
         row = int(outcome.row[entry])
         found.setdefault(int(outcome.case[entry]), []).append(
             _survivor(contingencies.elements[row], circuits[row] if row < count else None, outcome, entry)
-        )  # fmt: skip
+        )
     names = list(layout.machines)
     return [
         LossPlan(
-            lost=case.lost, kind=case.kind.value, overloaded=found.get(number, []),
+            lost=case.lost,
+            kind=case.kind.value,
+            overloaded=found.get(number, []),
             unfed=[names[machine] for machine in case.unfed],
         )
         for number, case in enumerate(contingencies.cases)
         if number in found or case.unfed
-    ]  # fmt: skip
+    ]
 
 
 def _survivor(name: str, circuit: Circuit | None, outcome: Outcome, entry: int) -> SurvivorPlan:
@@ -47,12 +49,14 @@ def _survivor(name: str, circuit: Circuit | None, outcome: Outcome, entry: int) 
     elif circuit is not None and limit <= 1.0:
         over = "continuous"
     return SurvivorPlan(
-        id=name, watts=round(float(outcome.watts[entry]), 1), over=over,
+        id=name,
+        watts=round(float(outcome.watts[entry]), 1),
+        over=over,
         amps=None if circuit is None else round(amps, 3),
         rated_amps=None if circuit is None else plain(circuit.rated_amps, 3),
         continuous_amps=None if circuit is None else plain(circuit.continuous_amps, 3),
         limit_ratio=round(limit, 4) if limit > 0 else None,
-    )  # fmt: skip
+    )
 
 
 def limits_of(contingencies: Contingencies, outcome: Outcome) -> Iterator[LimitPlan]:

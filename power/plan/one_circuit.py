@@ -17,8 +17,10 @@ from telemetry.errors import ConfigError
 CIRCUIT = "circuit"
 MACHINE = "rig"
 WHERE = "plan"
-OUTLETS = {**dict.fromkeys(("UK", "GB", "IE", "HK", "SG", "MY", "CY", "MT"), "BS 1363"),
-           **dict.fromkeys(("AU", "NZ"), "AS 3112 10 A")}  # fmt: skip
+OUTLETS = {
+    **dict.fromkeys(("UK", "GB", "IE", "HK", "SG", "MY", "CY", "MT"), "BS 1363"),
+    **dict.fromkeys(("AU", "NZ"), "AS 3112 10 A"),
+}
 """The outlet of a home where it bears less than the usual breakers."""
 _OPTIONS = {
     "region": "--region",
@@ -54,18 +56,24 @@ def site_of(asked: BreakerQuestion) -> PowerConfig:
     machine: dict[str, Any] = {"gpus": [f"{count}x {model}" for count, model in parts]}
     if systems := [model for _, model in parts if key_of(model) in SYSTEM_BY_ID]:
         if len(parts) > 1 or parts[0][0] > 1:
-            raise ConfigError("--gpus", f"{systems[0]} is a whole machine, and one machine is asked of", "Write several into a file, and ask with --config.")  # fmt: skip
+            raise ConfigError(
+                "--gpus",
+                f"{systems[0]} is a whole machine, and one machine is asked of",
+                "Write several into a file, and ask with --config.",
+            )
         machine = {"profile": systems[0]}
     if asked.host_watts is not None:
         machine["host_watts"] = asked.host_watts
     breaker = amps("--breaker", asked.breaker)
     if asked.region is None and asked.volts is None and breaker not in UL_SIZES:
-        raise ConfigError("--breaker", f"{amperes(breaker)} is no size of breakers at {volts(MAINS['US'].volts)}, which is meant without a region", "Add --region and the two letters of the country: DE, UK, JP.")  # fmt: skip
+        raise ConfigError(
+            "--breaker",
+            f"{amperes(breaker)} is no size of breakers at {volts(MAINS['US'].volts)}, which is meant without a region",
+            "Add --region and the two letters of the country: DE, UK, JP.",
+        )
     circuit: dict[str, Any] = {"breaker": breaker}
     cord = {"circuit": CIRCUIT}
-    machine["cords"] = [
-        cord if (outlet := _outlet(asked)) is None else {**cord, "connector": outlet}
-    ]
+    machine["cords"] = [cord if (outlet := _outlet(asked)) is None else {**cord, "connector": outlet}]
     if asked.other_watts:
         circuit["other_w"] = asked.other_watts
     if asked.volts is not None:

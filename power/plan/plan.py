@@ -65,9 +65,7 @@ FiringIds = Callable[[Sequence[PowerSnapshot]], Mapping[SnapshotKind, Mapping[st
 """Ids of the rules that fire on each row of some snapshots: `alerts.engine.instant.firing_ids`."""
 
 
-def make(
-    where: str, site: PowerConfig, suppose: Suppose, rules: FiringIds, heat: Heat | None = None
-) -> PlanResult:
+def make(where: str, site: PowerConfig, suppose: Suppose, rules: FiringIds, heat: Heat | None = None) -> PlanResult:
     """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does, and
     for what can't be.
 
@@ -87,15 +85,9 @@ def make(
         machines = {name: m.capped(suppose.cap) for name, m in machines.items()}
     for name in suppose.watts:
         _known("--watts", name, machines)
-    off = {
-        name for name, numbers in dead_supplies.items() if len(numbers) == machines[name].supplies
-    }
-    given = np.array(
-        [0.0 if n in off else suppose.watts.get(n, m.committed_watts) for n, m in machines.items()]
-    )
-    committed = np.array([
-        m.committed_watts if m.planned else suppose.watts.get(n, 0.0) for n, m in machines.items()
-    ])  # fmt: skip
+    off = {name for name, numbers in dead_supplies.items() if len(numbers) == machines[name].supplies}
+    given = np.array([0.0 if n in off else suppose.watts.get(n, m.committed_watts) for n, m in machines.items()])
+    committed = np.array([m.committed_watts if m.planned else suppose.watts.get(n, 0.0) for n, m in machines.items()])
     contingencies = Contingencies(layout, topology)
     for name in lose:
         _known("--lose", name, contingencies.elements)
@@ -103,14 +95,10 @@ def make(
     if heat is None:
         heat = steady(np.full(len(topology.network.names), suppose.preload))
     known = np.array([m.planned for m in machines.values()], dtype=bool)
-    state = evaluate(
-        topology, given, committed, known=known, contingencies=contingencies, heat=heat
-    )
+    state = evaluate(topology, given, committed, known=known, contingencies=contingencies, heat=heat)
     dead = {name for name, off in zip(layout.circuits, contingencies.dead, strict=True) if off}
     nodes, budgets = (
-        _nodes(
-            layout, given, state.machine_watts, committed, dead, contingencies.dark(), dead_supplies
-        ),
+        _nodes(layout, given, state.machine_watts, committed, dead, contingencies.dark(), dead_supplies),
         _budgets(layout, state.now.watts),
     )
     limits = list(limits_of(contingencies, state.outcome))
@@ -127,12 +115,18 @@ def make(
     silent = [n for n, m in machines.items() if not m.planned and n not in suppose.watts]
     plans = {
         circuit.id: _circuit(
-            circuit, index, topology, list(machines.values()), state, dead,
+            circuit,
+            index,
+            topology,
+            list(machines.values()),
+            state,
+            dead,
             loss_name(contingencies, int(state.survivor_case[index]), index),
-            list(ids[SnapshotKind.CIRCUIT].get(circuit.id, ())), silent,
+            list(ids[SnapshotKind.CIRCUIT].get(circuit.id, ())),
+            silent,
         )
         for index, circuit in enumerate(layout.circuits.values())
-    }  # fmt: skip
+    }
     stale = _overloads(layout, layout.machines)  # without what is supposed
     overloads = _overloads(layout, machines)
     result = PlanResult(
@@ -140,21 +134,18 @@ def make(
         panels=[p for name, p in plans.items() if layout.circuits[name].is_panel],
         nodes=[
             msgspec.structs.replace(
-                plan,
-                supply_load=_finite(plan.supply_load),
-                alerts=list(ids[SnapshotKind.SUPPLY].get(plan.id, ())),
+                plan, supply_load=_finite(plan.supply_load), alerts=list(ids[SnapshotKind.SUPPLY].get(plan.id, ()))
             )
             for plan in nodes
         ],
         budgets=[
-            msgspec.structs.replace(
-                plan, kw=round(plan.kw, 3), alerts=list(ids[SnapshotKind.BUDGET].get(plan.id, ()))
-            )
+            msgspec.structs.replace(plan, kw=round(plan.kw, 3), alerts=list(ids[SnapshotKind.BUDGET].get(plan.id, ())))
             for _, plan in budgets
         ],
         limits=[
             msgspec.structs.replace(
-                one, alerts=list(ids[SnapshotKind.UPS].get(one.id, ())),
+                one,
+                alerts=list(ids[SnapshotKind.UPS].get(one.id, ())),
                 battery_seconds=_battery_seconds(layout.site.ups.get(one.id), one.watts),
             )
             for one in limits
@@ -168,9 +159,12 @@ def make(
             *_together(layout, contingencies),
             *_too_low(suppose.cap, machines),
             *unnumbered(layout, dead_supplies),
-            *(f"nodes.{n}: its draw is not known and counts as nothing here; write gpus, profile or watts, or give --watts {n}=W" for n in silent),
+            *(
+                f"nodes.{n}: its draw is not known and counts as nothing here; write gpus, profile or watts, or give --watts {n}=W"
+                for n in silent
+            ),
         ],
-    )  # fmt: skip
+    )
     holds, words = verdict(result)
     return msgspec.structs.replace(result, holds=holds, verdict=words)
 
@@ -186,16 +180,17 @@ def _check(suppose: Suppose) -> None:
             raise ConfigError(f"--watts {node}", f"{watts:g} is no power", f"Write {node}=2500.")
         POWER.check(f"--watts {node}", watts, f"{node}={{}}")
     if suppose.cap is not None and not (math.isfinite(suppose.cap) and suppose.cap > 0):
-        raise ConfigError(
-            "--cap", f"{suppose.cap:g} is no power limit", "Write watts per GPU: 300."
-        )
+        raise ConfigError("--cap", f"{suppose.cap:g} is no power limit", "Write watts per GPU: 300.")
     if suppose.cap is not None:
         CAP.check("--cap", suppose.cap, "--cap {}")
     PRELOAD.check("--preload", suppose.preload, "--preload {}")
     added = sum(n for what, _ in suppose.add for n, _ in counted_models("--add", what))
     if added > MOST_ADDED:
-        raise ConfigError("--add", f"{added:,} devices are more than {MOST_ADDED:,}", "Add fewer, or "
-                          "write them into a configuration of their own.")  # fmt: skip
+        raise ConfigError(
+            "--add",
+            f"{added:,} devices are more than {MOST_ADDED:,}",
+            "Add fewer, or write them into a configuration of their own.",
+        )
 
 
 def _changed(site: PowerConfig, suppose: Suppose) -> PowerConfig:
@@ -268,9 +263,16 @@ def _too_low(cap: float | None, machines: Mapping[str, Machine]) -> list[str]:
 
 
 def _circuit(
-    circuit: Circuit, index: int, topology: SiteTopology, machines: Sequence[Machine], state: PlannedState,
-    dead: AbstractSet[str], loss: str | None, alerts: list[str], silent: Sequence[str],
-) -> CircuitPlan:  # fmt: skip
+    circuit: Circuit,
+    index: int,
+    topology: SiteTopology,
+    machines: Sequence[Machine],
+    state: PlannedState,
+    dead: AbstractSet[str],
+    loss: str | None,
+    alerts: list[str],
+    silent: Sequence[str],
+) -> CircuitPlan:
     amps = state.now.amps[index]
     survivor = float(state.survivor_amps[index])
     seconds = [float(s) for s in state.trip_seconds[index]]
@@ -288,10 +290,12 @@ def _circuit(
         survivor_amps=round(survivor, 3) if np.isfinite(survivor) else None,
         survivor_loss=loss,
         alerts=alerts,
-        cap=_cap(circuit, index, topology, machines, state, failing="E08" in alerts) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
+        cap=_cap(circuit, index, topology, machines, state, failing="E08" in alerts)
+        if {"E02", "E03", "E04", "E07", "E08"} & set(alerts)
+        else None,
         lost=circuit.id in dead,
         unknown=_unknown(topology, index, silent) if silent else [],
-    )  # fmt: skip
+    )
 
 
 def _unknown(topology: SiteTopology, index: int, silent: Sequence[str]) -> list[str]:
@@ -302,9 +306,14 @@ def _unknown(topology: SiteTopology, index: int, silent: Sequence[str]) -> list[
 
 
 def _cap(
-    circuit: Circuit, index: int, topology: SiteTopology, machines: Sequence[Machine], state: PlannedState,
-    *, failing: bool,
-) -> Cap | None:  # fmt: skip
+    circuit: Circuit,
+    index: int,
+    topology: SiteTopology,
+    machines: Sequence[Machine],
+    state: PlannedState,
+    *,
+    failing: bool,
+) -> Cap | None:
     """Return the cap that brings a circuit below its limit. Watts are assumed to scale with amps."""
     watts, amps = float(state.committed.watts[index]), float(state.committed.highest[index])
     if amps == 0:
@@ -315,11 +324,14 @@ def _cap(
         shares = np.ones(len(shares))
     parts = [
         RemedyPart(
-            float(share), tuple((part.count, part.limit_watts) for part in machine.parts),
-            machine.wall, machine.floor_watts, tuple(part.card.name for part in machine.parts),
+            float(share),
+            tuple((part.count, part.limit_watts) for part in machine.parts),
+            machine.wall,
+            machine.floor_watts,
+            tuple(part.card.name for part in machine.parts),
         )
         for machine, share in zip((machines[k] for k in topology.below[1][part]), shares, strict=True)
-    ]  # fmt: skip
+    ]
     other = watts - float(sum(p.at(p.limit_watts) for p in parts))
     if failing:
         other = float(topology.other_below[index])
@@ -327,9 +339,14 @@ def _cap(
 
 
 def _nodes(
-    layout: SiteLayout, usual: Floats, watts: Floats, committed: Floats, dead: AbstractSet[str],
-    unfed: Flags, dead_supplies: Mapping[str, AbstractSet[int]],
-) -> list[NodePlan]:  # fmt: skip
+    layout: SiteLayout,
+    usual: Floats,
+    watts: Floats,
+    committed: Floats,
+    dead: AbstractSet[str],
+    unfed: Flags,
+    dead_supplies: Mapping[str, AbstractSet[int]],
+) -> list[NodePlan]:
     """Return the plan of each node, not yet rounded nor evaluated. `usual`: watts while all supplies have
     power; `unfed`: whether it has none; `dead_supplies`: numbers of those that have failed themselves."""
     plans = []
@@ -372,13 +389,15 @@ def _budgets(layout: SiteLayout, watts: Floats) -> list[tuple[Ceiling, BudgetPla
 
 
 def _snapshot(
-    kind: SnapshotKind, quantity: str, rows: Mapping[str, float | None],
+    kind: SnapshotKind,
+    quantity: str,
+    rows: Mapping[str, float | None],
     survivors: Mapping[str, float | None] | None = None,
-) -> PowerSnapshot:  # fmt: skip
+) -> PowerSnapshot:
     values = [math.nan if value is None else value for value in rows.values()]
     columns = {quantity: np.array(values)}
     if survivors is not None:
-        columns["ups_survivor_ratio"] = np.array([math.nan if x is None else x for x in survivors.values()])  # fmt: skip
+        columns["ups_survivor_ratio"] = np.array([math.nan if x is None else x for x in survivors.values()])
     return PowerSnapshot(kind, 0, tuple(rows), columns)
 
 

@@ -55,18 +55,16 @@ def evaluate(
     drawn = contingencies.present_watts(machine_watts)
     outcome = contingencies.outcome(drawn, network.other_watts)
     now = outcome.now.first(count)
-    committed = contingencies.flow(contingencies.present_watts(committed_watts), network.other_watts).first(count)  # fmt: skip
+    committed = contingencies.flow(contingencies.present_watts(committed_watts), network.other_watts).first(count)
     survivor = contingencies.survivor_amps(outcome)
     worst_case = outcome.worst(outcome.amps, outcome.grown, len(contingencies.elements))[1][:count]
     heat = heat or cold(len(network.names))
-    seconds = seconds_to_trip(heat, np.where(dead, 0.0, now.highest / network.effective), network.element)  # fmt: skip
+    seconds = seconds_to_trip(heat, np.where(dead, 0.0, now.highest / network.effective), network.element)
     seconds = np.where(dead[:, None], np.inf, seconds)  # an open circuit can't trip, however hot
     seconds = np.where(topology.breakers[:, None], seconds, np.nan)
     neutral = neutral_amps(now.currents, topology.third_harmonic)
     could = np.bincount(topology.below[0], known[topology.below[1]], len(network.names)) > 0
-    usual = carry(
-        topology, machine_watts, network.other_watts, network.cord_share, np.zeros_like(dead)
-    )
+    usual = carry(topology, machine_watts, network.other_watts, network.cord_share, np.zeros_like(dead))
     hot = np.where(topology.breakers, used(heat, network.element)[:, 0], np.nan)
     columns = {
         "circuit_continuous_ratio": now.highest / network.continuous,
@@ -83,8 +81,6 @@ def evaluate(
         "circuit_phase_imbalance_ratio": topology.phase_imbalance(now.amps),
         "circuit_neutral_ratio": neutral / topology.neutral_rated,
         "circuit_plug_ratio": now.highest / topology.plug_amps,
-    }  # fmt: skip
+    }
     snapshot = PowerSnapshot(SnapshotKind.CIRCUIT, 0, network.names, columns)
-    return PlannedState(
-        now, committed, drawn, outcome, worst_case, survivor, neutral, seconds, snapshot
-    )
+    return PlannedState(now, committed, drawn, outcome, worst_case, survivor, neutral, seconds, snapshot)

@@ -45,9 +45,7 @@ class RemedyPart:
         return self.share * self.wall(sum(count * min(cap, limit) for count, limit in self.limits))
 
 
-def cap_of(
-    circuit: Circuit, parts: Sequence[RemedyPart], allowed: float, amps_per_watt: float
-) -> Cap | None:
+def cap_of(circuit: Circuit, parts: Sequence[RemedyPart], allowed: float, amps_per_watt: float) -> Cap | None:
     """Return the cap per GPU that brings a circuit under its continuous limit; None without GPUs, and where
     their limits are not what exceeds it.
 
@@ -76,9 +74,8 @@ def _highest(parts: Sequence[RemedyPart], allowed: float, most: int) -> int:
 
 
 def _instead(
-    circuit: Circuit, parts: Sequence[RemedyPart], allowed: float, floor: float | None,
-    amps_per_watt: float, cap: int,
-) -> tuple[str, ...]:  # fmt: skip
+    circuit: Circuit, parts: Sequence[RemedyPart], allowed: float, floor: float | None, amps_per_watt: float, cap: int
+) -> tuple[str, ...]:
     fixed = sum(part.at(0.0) for part in parts)
     least = sum(part.at(part.limit_watts if floor is None else floor) for part in parts)
     most = sum(part.at(part.limit_watts) for part in parts) * amps_per_watt

@@ -108,9 +108,7 @@ class SiteRoom:
         for number, name in enumerate(failing):
             for circuit in beside[name].circuits:
                 self._ups_of.setdefault(circuit, []).append(after + number)
-        self.carriers: list[Carrier] = [
-            _of_circuit(c, layout.site) for c in layout.circuits.values()
-        ]
+        self.carriers: list[Carrier] = [_of_circuit(c, layout.site) for c in layout.circuits.values()]
         self._special = self._specials()
         self._first_budget = len(self.carriers)
         self._budgets_of = self._budgets()
@@ -164,10 +162,7 @@ class SiteRoom:
         while here is not None:
             elements += [self._at[here.id], *self._ups_of.get(here.id, ())]
             carriers[self._at[here.id]] = phasor.tolist()
-            for number, neutral in (
-                *self._special.get(here.id, ()),
-                *self._budgets_of.get(here.id, ()),
-            ):
+            for number, neutral in (*self._special.get(here.id, ()), *self._budgets_of.get(here.id, ())):
                 carriers.setdefault(number, [complex(phasor.sum()) if neutral else 1.0, 0, 0])
             above = self._layout.circuits[here.parent] if here.parent else None
             if above is not None:
@@ -183,9 +178,7 @@ class SiteRoom:
         """Return machine, kind of feed and share of each cord, and the machines' watts and whether they
         are known. Declared loads of circuits are machines with one cord."""
         names = {name: number for number, name in enumerate(self._layout.machines)}
-        cords = [
-            (names[c.machine], self.feed(c.circuit, c.poles), c.share) for c in self._layout.cords
-        ]
+        cords = [(names[c.machine], self.feed(c.circuit, c.poles), c.share) for c in self._layout.cords]
         drawn = [watts.get(name, math.nan) for name in names]
         for circuit in self._layout.circuits.values():
             kind = self.feed(circuit.id, circuit.poles)
@@ -205,8 +198,9 @@ class SiteRoom:
         at = {one.name: n for n, one in enumerate(self.carriers) if one.kind is LimitKind.UPS}
         return [
             (at[name], [names[node] for node in ups.nodes if node in names])
-            for name, ups in self._layout.site.ups.items() if ups.nodes
-        ]  # fmt: skip
+            for name, ups in self._layout.site.ups.items()
+            if ups.nodes
+        ]
 
     def _table(self) -> None:
         """Pad what each kind of feed goes through into arrays; -1 is nothing."""
@@ -247,9 +241,7 @@ class SiteRoom:
         keys = keys[order]
         starts = np.flatnonzero(np.diff(keys, prepend=-1))
         self._keys: Ints = keys[starts]
-        self._change: Complex = (
-            np.add.reduceat(phasor[order], starts) if len(starts) else phasor[:0]
-        )
+        self._change: Complex = np.add.reduceat(phasor[order], starts) if len(starts) else phasor[:0]
         self._by_carrier()
 
     def _climb(self, kind: Ints, watts: Floats) -> tuple[Ints, Complex, Ints]:
@@ -277,9 +269,7 @@ class SiteRoom:
         count = len(self.carriers)
         carrier = self._keys % count
         base = np.abs(self._base[carrier])
-        more = np.flatnonzero(
-            (np.abs(self._base[carrier] + self._change) > base + 1e-9).any(axis=1)
-        )
+        more = np.flatnonzero((np.abs(self._base[carrier] + self._change) > base + 1e-9).any(axis=1))
         order = more[np.argsort(carrier[more], kind="stable")]
         self._worse = order
         self._worse_starts = np.searchsorted(carrier[order], np.arange(count + 1))
@@ -301,7 +291,7 @@ class SiteRoom:
         valid = (carrier >= 0) & (carrier < self._first_budget)
         rooms = _room(self._base[carrier], added, self._limit[carrier])
         least: Floats = np.where(valid, rooms, np.inf).min(axis=1, initial=np.inf)
-        return np.minimum(least, self._other_losses(self._elements[feeds[:, 0]], carrier, 0.5 * added, valid)[0])  # fmt: skip
+        return np.minimum(least, self._other_losses(self._elements[feeds[:, 0]], carrier, 0.5 * added, valid)[0])
 
     def blind(self, feeds: Ints) -> Flags:
         """Return whether a machine of unknown draw is below anything that limits each feed."""
@@ -349,8 +339,7 @@ class SiteRoom:
         others = self._other_losses(own.reshape(rows, -1), carrier, usual, lossy)
         worse = others[0] < after
         after, after_carrier, lost = (
-            np.where(worse, one, before)
-            for one, before in zip(others, (after, after_carrier, lost), strict=True)
+            np.where(worse, one, before) for one, before in zip(others, (after, after_carrier, lost), strict=True)
         )
         unknown: Flags = np.asarray((self._blind[carrier] & (carrier >= 0)).any(axis=1))
         return normal, normal_carrier, after, after_carrier, lost, dark, unknown
@@ -373,9 +362,7 @@ class SiteRoom:
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.where((self._keys[at] == keys)[..., None], self._change[at], 0.0)
 
-    def _other_losses(
-        self, own: Ints, carrier: Ints, usual: Complex, lossy: Flags
-    ) -> tuple[Floats, Ints, Ints]:
+    def _other_losses(self, own: Ints, carrier: Ints, usual: Complex, lossy: Flags) -> tuple[Floats, Ints, Ints]:
         """Return the least room after losses elsewhere, which move load of others to these carriers."""
         rows, wide = carrier.shape
         flat = np.where(lossy, carrier, 0).ravel()
@@ -393,11 +380,7 @@ class SiteRoom:
         which, lost = np.full(rows, -1, dtype=np.int64), np.full(rows, -1, dtype=np.int64)
         order = np.lexsort((rooms, row))
         first = order[np.flatnonzero(np.diff(row[order], prepend=-1))]
-        found[row[first]], which[row[first]], lost[row[first]] = (
-            rooms[first],
-            flat[cell[first]],
-            element[first],
-        )
+        found[row[first]], which[row[first]], lost[row[first]] = (rooms[first], flat[cell[first]], element[first])
         return found, which, lost
 
     def amps(self, feeds: Sequence[int], carrier: int, lost: int, watts: float) -> float:

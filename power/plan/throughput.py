@@ -34,15 +34,7 @@ class ThroughputLedger:
         self._watts: Floats = np.zeros((0, _STEPS))
         self._hertz: Floats = np.zeros((0, _STEPS))
 
-    def add(
-        self,
-        models: Sequence[str],
-        model: Index,
-        watts: Floats,
-        hertz: Floats,
-        busy: Floats,
-        held: Flags,
-    ) -> None:
+    def add(self, models: Sequence[str], model: Index, watts: Floats, hertz: Floats, busy: Floats, held: Flags) -> None:
         """Add one sample of GPUs: the place of its model in `models`, power, SM clock, utilisation, and
         whether the power limit holds the clock."""
         with np.errstate(invalid="ignore"):
@@ -74,7 +66,7 @@ class ThroughputLedger:
                 for n in np.flatnonzero(self._count[row]).tolist()
             ]
             for model, row in self._rows.items()
-        }  # fmt: skip
+        }
 
     @classmethod
     def restored(cls, memory: Mapping[str, Sequence[Sequence[float]]]) -> ThroughputLedger:
@@ -89,7 +81,7 @@ class ThroughputLedger:
                 numbers = np.array([samples, watts, hertz], dtype=float)
                 if not 0 <= step < _STEPS or not np.isfinite(numbers).all() or (numbers <= 0).any():
                     raise ValueError(f"{model}: no samples of a step")
-                found._count[row, int(step)], found._watts[row, int(step)], found._hertz[row, int(step)] = numbers  # fmt: skip
+                found._count[row, int(step)], found._watts[row, int(step)], found._hertz[row, int(step)] = numbers
         return found
 
     def measured(self) -> list[ModelThroughput]:

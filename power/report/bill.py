@@ -39,25 +39,18 @@ _RUNNING_RULE = "Hours to come are forecast with the mean at the same hour of th
 _STAND_IN_RULE = "A silent node on no circuit counts with the power that it reported last: that is in what was filled."
 
 
-def billed_rows(
-    bill: BillConfig | None, layout: SiteLayout | None, profile: LoadProfile | None = None
-) -> list[str]:
+def billed_rows(bill: BillConfig | None, layout: SiteLayout | None, profile: LoadProfile | None = None) -> list[str]:
     """Return the rows of the load profile that are billed: the configured circuits, else all that nothing
     feeds, those that ended in the profile's month, and the nodes on no circuit."""
     if bill is not None and bill.circuits:
-        inside = set() if layout is None else {below for name in bill.circuits for below in layout.below(name) - {name}}  # fmt: skip
+        inside = set() if layout is None else {below for name in bill.circuits for below in layout.below(name) - {name}}
         return [name for name in bill.circuits if name not in inside]
     circuits = {} if layout is None else layout.circuits
     ended = set() if profile is None else profile.roots - set(profile.going_on())
-    return [
-        *(name for name, one in circuits.items() if one.parent is None),
-        *sorted(ended - circuits.keys()), UNMAPPED,
-    ]  # fmt: skip
+    return [*(name for name, one in circuits.items() if one.parent is None), *sorted(ended - circuits.keys()), UNMAPPED]
 
 
-def highest_demand(
-    bill: BillConfig, layout: SiteLayout | None, profile: LoadProfile
-) -> float | None:
+def highest_demand(bill: BillConfig, layout: SiteLayout | None, profile: LoadProfile) -> float | None:
     """Return the demand of a month that ended and that is billed, watts at the machines; None where none is known."""
     rows = billed_rows(bill, layout, profile)
     watts = demands(profile, rows, profile.month.end, bill.demand_minutes)
@@ -77,9 +70,16 @@ def months_before(month: str, count: int) -> list[str]:
 
 
 def month_bill(
-    profile: LoadProfile, idle: NodeIdle, now: float, *, place: SiteConfig, terms: BillConfig,
-    rows: Sequence[str], past_peaks: Mapping[str, float], timezone: str,
-) -> MonthBill:  # fmt: skip
+    profile: LoadProfile,
+    idle: NodeIdle,
+    now: float,
+    *,
+    place: SiteConfig,
+    terms: BillConfig,
+    rows: Sequence[str],
+    past_peaks: Mapping[str, float],
+    timezone: str,
+) -> MonthBill:
     """Return the bill of a month at `now`, seconds since 1970. `past_peaks`: highest demands of earlier
     months, watts at the machines, by month."""
     month, pue = profile.month, place.pue
@@ -89,18 +89,16 @@ def month_bill(
     measured, recovered, filled, forecast = sums.joules
     prices = month.prices(place.tariff, place.tariffs)
     passed = month.elapsed(now)
-    energies = {"measured": measured, "recovered": recovered, "filled": filled, "forecast": forecast}  # fmt: skip
-    lines = [_energy_line(name, energies[name], prices, pue) for name in ("measured", "recovered", "filled")]  # fmt: skip
+    energies = {"measured": measured, "recovered": recovered, "filled": filled, "forecast": forecast}
+    lines = [_energy_line(name, energies[name], prices, pue) for name in ("measured", "recovered", "filled")]
     watts = demands(profile, heard, now, terms.demand_minutes)
     peak = float(np.nanmax(watts)) * pue / 1000 if np.isfinite(watts).any() else None
     mean = _daily(profile, terms, watts).mean(terms.demand_days)
     billed = None if mean is None else mean * pue / 1000
     factor, excess_kvarh = _reactive(profile, heard, terms.power_factor)
-    lines += _demand_lines(
-        billed, peak, factor, terms, ratchet_peak(month.name, past_peaks, terms, pue)
-    )
+    lines += _demand_lines(billed, peak, factor, terms, ratchet_peak(month.name, past_peaks, terms, pue))
     lines += _other_lines(factor, None if excess_kvarh is None else excess_kvarh * pue, terms)
-    lines = [line for line in lines if line.amount != 0 or line.quantity or line.name.endswith("measured")]  # fmt: skip
+    lines = [line for line in lines if line.amount != 0 or line.quantity or line.name.endswith("measured")]
     total = _sum([line.amount for line in lines])
     coming = _energy_line("forecast", forecast, prices, pue).amount
     ended = now >= month.end
@@ -108,7 +106,7 @@ def month_bill(
     least = most = None
     if not ended and end is not None and coming is not None:
         least, most = _range(profile, sums, now, end, coming)
-    at = [number for number, value in enumerate(watts) if value == np.nanmax(watts)] if peak is not None else []  # fmt: skip
+    at = [number for number, value in enumerate(watts) if value == np.nanmax(watts)] if peak is not None else []
     past = np.floor((min(now, month.end) - month.start) / (60 * terms.demand_minutes))
     return MonthBill(
         month=month.name,
@@ -181,7 +179,7 @@ def _sums(profile: LoadProfile, now: float, rows: Sequence[str]) -> _Sums:
         least = np.minimum(least, (known + STEP - lived).min(axis=0))
         longest = np.maximum(longest, lived.max(axis=0))
         stood_in = stood_in or bool(profile.series("stand_in", part).any())
-        energies = profile.energy(part), profile.series("recovered", part), *fillings(profile, now, part)  # fmt: skip
+        energies = profile.energy(part), profile.series("recovered", part), *fillings(profile, now, part)
         joules += [each.sum(axis=0) for each in energies]
     whole = np.clip(least + longest - STEP, 0.0, longest)
     return _Sums(heard, joules, whole, float(whole.sum()) / 3600, stood_in)
@@ -196,7 +194,7 @@ def _range(
     today = int(days[min(int((now - profile.month.start) // STEP), len(days) - 1)])
     past = range(max(0, today - _RANGE_DAYS), today)
     joules = np.nan_to_num(sums.joules[:3]).sum(axis=0)
-    found = np.array([joules[days == day].sum() for day in past if sums.known[days == day].mean() >= _DAY_KNOWN * STEP])  # fmt: skip
+    found = np.array([joules[days == day].sum() for day in past if sums.known[days == day].mean() >= _DAY_KNOWN * STEP])
     if len(found) < _LEAST_DAYS or not found.mean() > 0:
         return None, None
     ends = sorted(end + coming * (day / found.mean() - 1.0) for day in (found.min(), found.max()))
@@ -209,13 +207,9 @@ def _life_rules(profile: LoadProfile, rows: Sequence[str]) -> list[str]:
     for name in rows:
         begins, ends = profile.life(name)
         if begins > profile.month.start:
-            found.append(
-                f"{name} counts from {datetime.fromtimestamp(begins, zone).isoformat(' ', 'minutes')} on."
-            )
+            found.append(f"{name} counts from {datetime.fromtimestamp(begins, zone).isoformat(' ', 'minutes')} on.")
         if ends < profile.month.end:
-            found.append(
-                f"{name} counts until {datetime.fromtimestamp(ends, zone).isoformat(' ', 'minutes')}."
-            )
+            found.append(f"{name} counts until {datetime.fromtimestamp(ends, zone).isoformat(' ', 'minutes')}.")
     if len(found) > _MOST_LIVES:
         more = len(found) - _MOST_LIVES
         found = [*found[:_MOST_LIVES], f"{more} more begin or end in the month."]
@@ -239,13 +233,15 @@ def _energy_line(name: str, joules: Floats, prices: Floats, pue: float) -> BillL
         unit="kWh",
         price=float(single[0]) if len(single) == 1 and math.isfinite(single[0]) else None,
         amount=round(amount, 4) if known else None,
-        note="" if known else "too few hours are known to fill the others" if not math.isfinite(quantity) else "no tariff: write [power.site] tariff = 0.30",
-    )  # fmt: skip
+        note=""
+        if known
+        else "too few hours are known to fill the others"
+        if not math.isfinite(quantity)
+        else "no tariff: write [power.site] tariff = 0.30",
+    )
 
 
-def ratchet_peak(
-    month: str, past: Mapping[str, float], terms: BillConfig, pue: float = 1.0
-) -> tuple[float, str]:
+def ratchet_peak(month: str, past: Mapping[str, float], terms: BillConfig, pue: float = 1.0) -> tuple[float, str]:
     """Return the highest demand of the months that the ratchet looks at, kW, and its month; 0 and no name
     where none is known. `past` in watts, by month."""
     names = [name for name in months_before(month, terms.ratchet_months) if name in past]
@@ -254,17 +250,13 @@ def ratchet_peak(
 
 
 def _demand_lines(
-    mean: float | None,
-    peak: float | None,
-    factor: float | None,
-    terms: BillConfig,
-    past: tuple[float, str],
+    mean: float | None, peak: float | None, factor: float | None, terms: BillConfig, past: tuple[float, str]
 ) -> list[BillLine]:
     if not (terms.demand_charge or terms.excess_charge):
         return []
     floor = terms.ratchet * past[0]
     if mean is None and floor <= 0:
-        return [BillLine(name="demand", unit="kW", price=terms.demand_charge, note="no interval is known yet")]  # fmt: skip
+        return [BillLine(name="demand", unit="kW", price=terms.demand_charge, note="no interval is known yet")]
     billed, note = mean or 0.0, words_of(terms)
     if terms.power_factor_adjusts_demand and terms.power_factor is not None:
         if factor is None:
@@ -273,25 +265,35 @@ def _demand_lines(
             billed *= terms.power_factor / factor
             note += f", times {terms.power_factor:g} over the power factor {factor:.3f}"
     if floor > billed:
-        billed, note = (
-            floor,
-            f"ratchet: {percent(terms.ratchet)} of {watts(1000 * past[0])} in {past[1]}",
-        )
+        billed, note = (floor, f"ratchet: {percent(terms.ratchet)} of {watts(1000 * past[0])} in {past[1]}")
     lines = [_line("demand", billed, "kW", terms.demand_charge, note)]
     if terms.contract_kw is not None and peak is not None and terms.excess_charge:
         excess = max(peak - terms.contract_kw, 0.0)
-        lines.append(_line("excess demand", excess, "kW", terms.excess_charge, f"above the contract's {watts(1000 * terms.contract_kw)}"))  # fmt: skip
+        lines.append(
+            _line(
+                "excess demand",
+                excess,
+                "kW",
+                terms.excess_charge,
+                f"above the contract's {watts(1000 * terms.contract_kw)}",
+            )
+        )
     return lines
 
 
-def _other_lines(
-    factor: float | None, excess_kvarh: float | None, terms: BillConfig
-) -> list[BillLine]:
+def _other_lines(factor: float | None, excess_kvarh: float | None, terms: BillConfig) -> list[BillLine]:
     lines = []
     if terms.contract_kw is not None and terms.contract_charge:
-        lines.append(_line("contract", terms.contract_kw, "kW", terms.contract_charge, "agreed demand"))  # fmt: skip
+        lines.append(_line("contract", terms.contract_kw, "kW", terms.contract_charge, "agreed demand"))
     if terms.reactive_charge and excess_kvarh is None:
-        lines.append(BillLine(name="reactive energy", unit="kvarh", price=terms.reactive_charge, note="not known: no meter of what is billed reports volt-amperes or a power factor"))  # fmt: skip
+        lines.append(
+            BillLine(
+                name="reactive energy",
+                unit="kvarh",
+                price=terms.reactive_charge,
+                note="not known: no meter of what is billed reports volt-amperes or a power factor",
+            )
+        )
     elif terms.reactive_charge and excess_kvarh is not None and factor is not None:
         note = f"beyond a power factor of {terms.power_factor:g}; the month's was {factor:.3f}"
         lines.append(_line("reactive energy", excess_kvarh, "kvarh", terms.reactive_charge, note))
@@ -303,12 +305,10 @@ def _other_lines(
 def _line(name: str, quantity: float, unit: str, price: float, note: str) -> BillLine:
     return BillLine(
         name=name, quantity=round(quantity, 4), unit=unit, price=price, amount=round(quantity * price, 4), note=note
-    )  # fmt: skip
+    )
 
 
-def _reactive(
-    profile: LoadProfile, rows: Sequence[str], least: float | None
-) -> tuple[float | None, float | None]:
+def _reactive(profile: LoadProfile, rows: Sequence[str], least: float | None) -> tuple[float | None, float | None]:
     """Return the month's power factor, and the kvarh beyond the least one; None where a row does not
     report it in nine tenths of its time."""
     seconds, known = profile.series("seconds", rows), profile.series("reactive_seconds", rows)

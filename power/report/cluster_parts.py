@@ -30,9 +30,7 @@ def parts_of(where: str, site: PowerConfig) -> list[ReportPart]:
     volts = MAINS.get(site.region or "EU", MAINS["EU"]).volts
     parts = [part_of(f"{where}: nodes.{name}", node, volts) for name, node in specs.items()]
     if not any(part.gpus for part in parts):
-        raise ConfigError(
-            f"{where}: nodes", "no node has GPUs", 'Write [nodes.rig1] and gpus = "4x RTX 5090".'
-        )
+        raise ConfigError(f"{where}: nodes", "no node has GPUs", 'Write [nodes.rig1] and gpus = "4x RTX 5090".')
     return parts
 
 
@@ -44,9 +42,7 @@ def part_of(where: str, node: NodeConfig, volts: float = 230.0) -> ReportPart:
         inside = math.nan if node.host_watts is None else node.host_watts
         wall = _at_wall(where, node, volts, inside) if node.watts is None else node.watts
         watts = inside if node.watts is None else node.watts
-        return ReportPart(
-            {}, (), watts, watts, wall, price=node.price_usd, role=node.role or "support"
-        )
+        return ReportPart({}, (), watts, watts, wall, price=node.price_usd, role=node.role or "support")
     parts = gpu_parts(where, node)
     number = sum(part.count for part in parts)
     host = HOST_WATTS if node.host_watts is None else node.host_watts
@@ -74,7 +70,7 @@ def part_of(where: str, node: NodeConfig, volts: float = 230.0) -> ReportPart:
 def _on_board(card: str, count: int) -> int:
     """Return how many of so many GPUs of a model reach each other: all, where that is a whole chassis of them, as of
     boards that exist in nothing else (eight MI300X); else 1."""
-    return max((each.linked_gpus for each in SYSTEMS if (each.card, each.gpus) == (card, count)), default=1)  # fmt: skip
+    return max((each.linked_gpus for each in SYSTEMS if (each.card, each.gpus) == (card, count)), default=1)
 
 
 def _at_wall(where: str, node: NodeConfig, volts: float, watts: float) -> float:
@@ -107,9 +103,7 @@ def _system(where: str, node: NodeConfig, profile: str) -> ReportPart:
     )
 
 
-def _price(
-    node: NodeConfig, number: int, card: Card | None
-) -> tuple[float | None, float | None, float | None]:
+def _price(node: NodeConfig, number: int, card: Card | None) -> tuple[float | None, float | None, float | None]:
     """Return the price of the GPUs, of all else, and of the whole."""
     if node.price_usd is not None:
         return None, None, node.price_usd
@@ -121,7 +115,11 @@ def _price(
 
 def _pools(where: str, gpus: int, each_gb: float, linked: int) -> tuple[tuple[int, float], ...]:
     if linked < 1 or gpus % linked:
-        raise ConfigError(f"{where}.linked_gpus", f"{gpus} GPUs do not fall into pools of {linked}", "Write how many reach each other over NVLink, as `nvidia-smi topo -m` shows.")  # fmt: skip
+        raise ConfigError(
+            f"{where}.linked_gpus",
+            f"{gpus} GPUs do not fall into pools of {linked}",
+            "Write how many reach each other over NVLink, as `nvidia-smi topo -m` shows.",
+        )
     return tuple((linked, linked * each_gb) for _ in range(gpus // linked))
 
 
@@ -153,9 +151,7 @@ def pools_of(inventory: Inventory) -> tuple[tuple[int, float], ...]:
     """Return (GPUs, GB) of each set of GPUs that reach each other's memory: from the inventory's pools,
     else from its links; any other GPU is a pool of its own."""
     by_uuid = {gpu.uuid: gpu for gpu in inventory.gpus}
-    sets = [
-        set(pool.gpus) & by_uuid.keys() for pool in inventory.pools if len(pool.gpus) > 1
-    ] or _linked(inventory)
+    sets = [set(pool.gpus) & by_uuid.keys() for pool in inventory.pools if len(pool.gpus) > 1] or _linked(inventory)
     alone = by_uuid.keys() - set().union(*sets)
     groups = [*(group for group in sets if group), *({uuid} for uuid in alone)]
     return tuple((len(group), sum(memory_gb(by_uuid[uuid]) for uuid in group)) for group in groups)

@@ -46,9 +46,7 @@ def between(start_watts: float, end_watts: float, seconds: float, period: float)
     return Energy(joules, seconds, seconds if seconds > GAP_PERIODS * period else 0.0)
 
 
-def gained(
-    before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def gained(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the joules that each counter counted between two readings; NaN is not known, and a lower value is a
     reset."""
     with np.errstate(invalid="ignore"):

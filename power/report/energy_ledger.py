@@ -80,9 +80,7 @@ class EnergyLedger(msgspec.Struct, kw_only=True):
     watts: float | None = None
     """Watts of the last sample."""
 
-    def add(
-        self, sample: EnergySample, at: float, day: str, period: float, price: float | None
-    ) -> None:
+    def add(self, sample: EnergySample, at: float, day: str, period: float, price: float | None) -> None:
         """Add the time since the previous sample. `price` is the present money per kWh."""
         passed = at - self.at
         first = self.at == 0.0

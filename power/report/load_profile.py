@@ -35,9 +35,10 @@ SERIES = (
     "joules", "seconds", "corrected", "recovered", "recovered_seconds", "stand_in", "reactive", "reactive_seconds",
 )  # fmt: skip
 _TAKEN = (
-    (("joules", "seconds", "corrected", "stand_in"), "seconds"), (("recovered", "recovered_seconds"), "recovered_seconds"),
+    (("joules", "seconds", "corrected", "stand_in"), "seconds"),
+    (("recovered", "recovered_seconds"), "recovered_seconds"),
     (("reactive", "reactive_seconds"), "reactive_seconds"),
-)  # fmt: skip
+)
 """Series that are taken over together, and the seconds that tell which knows more."""
 ROWS_AT_ONCE = 100
 """Rows of which arrays are computed at once: thousands would take a gigabyte."""
@@ -105,7 +106,7 @@ class LoadProfile:
     def energy(self, rows: Sequence[str] | None = None, columns: slice = _ALL) -> Floats:
         """Return the joules that were measured, by watts and corrected by counters."""
         found = self.series("joules", rows, columns)
-        return found + self.series("corrected", rows, columns) if "corrected" in self._series else found  # fmt: skip
+        return found + self.series("corrected", rows, columns) if "corrected" in self._series else found
 
     def heard(self, rows: Sequence[str]) -> list[str]:
         """Return those rows that were measured at any time of the month."""
@@ -147,10 +148,10 @@ class LoadProfile:
         if fresh:
             more = len(fresh)
             born = np.maximum(np.array(fresh, float), self.month.start)
-            self._life = np.concatenate([self._life, np.stack([born, np.full(more, np.inf)], axis=1)])  # fmt: skip
+            self._life = np.concatenate([self._life, np.stack([born, np.full(more, np.inf)], axis=1)])
             self._heard = np.concatenate([self._heard, np.zeros(more, bool)])
             for name, old in self._series.items():
-                self._series[name] = np.concatenate([old, np.zeros((more, old.shape[1]), np.float32)])  # fmt: skip
+                self._series[name] = np.concatenate([old, np.zeros((more, old.shape[1]), np.float32)])
             self._forget_names()
             self.revision += 1
         return np.array(found, np.int64)
@@ -176,9 +177,7 @@ class LoadProfile:
         """Return the rows that have not ended."""
         return [name for name, row in self._rows.items() if math.isinf(self._life[row, 1])]
 
-    def lived(
-        self, until: float, rows: Sequence[str] | None = None, columns: slice = _ALL
-    ) -> Floats:
+    def lived(self, until: float, rows: Sequence[str] | None = None, columns: slice = _ALL) -> Floats:
         """Return the seconds of each interval in which rows lived, up to an instant."""
         life = self._life if rows is None else self._life[self.positions(rows)]
         if len(life) > 1 and (life == life[0]).all():  # as in most months
@@ -194,13 +193,11 @@ class LoadProfile:
 
     # -- Energy --------------------------------------------------------------------------------------
 
-    def add(
-        self, rows: Ints, now: float, seconds: float, joules: Floats, known: Flags, reactive: Floats
-    ) -> None:
+    def add(self, rows: Ints, now: float, seconds: float, joules: Floats, known: Flags, reactive: Floats) -> None:
         """Add the energy of the last `seconds` where it is `known`; `reactive`: var seconds, NaN where
         nobody measures them. `now`: seconds since 1970."""
         measured = known & np.isfinite(reactive)
-        kinds = [("joules", np.where(known, joules, 0.0)), ("seconds", np.where(known, seconds, 0.0))]  # fmt: skip
+        kinds = [("joules", np.where(known, joules, 0.0)), ("seconds", np.where(known, seconds, 0.0))]
         if measured.any():
             kinds.append(("reactive", np.where(measured, reactive, 0.0)))
             kinds.append(("reactive_seconds", np.where(measured, seconds, 0.0)))
@@ -227,7 +224,7 @@ class LoadProfile:
         """Return the seconds of each interval between two instants in which a row was neither measured nor
         recovered."""
         begins = self.month.start + STEP * np.arange(len(self.month.minute))
-        inside: Floats = np.clip(np.minimum(begins + STEP, end) - np.maximum(begins, start), 0.0, None)  # fmt: skip
+        inside: Floats = np.clip(np.minimum(begins + STEP, end) - np.maximum(begins, start), 0.0, None)
         if name not in self._rows:
             return inside
         taken = self.series("seconds", [name])[0] + self.series("recovered_seconds", [name])[0]
@@ -318,14 +315,12 @@ class MonthEnergy:
     def take(self, first: int, part: MonthEnergy) -> None:
         """Take over the energy of some rows, from position `first` on."""
         last = first + len(part.names)
-        for name in ("measured", "recovered", "filled", "forecast", "known_seconds", "elapsed_seconds"):  # fmt: skip
+        for name in ("measured", "recovered", "filled", "forecast", "known_seconds", "elapsed_seconds"):
             getattr(self, name)[first:last] = getattr(part, name)
         self.money[:, first:last] = part.money
 
 
-def month_energy(
-    profile: LoadProfile, now: float, prices: Floats, rows: Sequence[str] | None = None
-) -> MonthEnergy:
+def month_energy(profile: LoadProfile, now: float, prices: Floats, rows: Sequence[str] | None = None) -> MonthEnergy:
     """Return the energy of some rows of a month, or of all, at `now` in seconds since 1970; `prices`: money
     per kWh of each interval."""
     every = profile.names
@@ -335,7 +330,7 @@ def month_energy(
     measured, recovered, filled, forecast, known, elapsed = np.zeros((6, count))
     found = MonthEnergy(
         profile.month.name, names, measured, recovered, filled, forecast, known, elapsed, np.zeros((4, count))
-    )  # fmt: skip
+    )
     for first in range(0, count, ROWS_AT_ONCE):
         part = names[first : first + ROWS_AT_ONCE]
         measured, recovered = profile.energy(part), profile.series("recovered", part)
@@ -344,11 +339,20 @@ def month_energy(
         each = (measured, recovered, filled, forecast)
         with np.errstate(invalid="ignore"):
             money = [np.where(values != 0, values * prices, 0.0).sum(axis=1) for values in each]
-        found.take(first, MonthEnergy(
-            profile.month.name, part, measured.sum(axis=1), recovered.sum(axis=1), filled.sum(axis=1),
-            forecast.sum(axis=1), (known * known_part(profile, part)).sum(axis=1),
-            profile.lived(now, part).sum(axis=1), np.array(money) / JOULES_PER_KWH,
-        ))  # fmt: skip
+        found.take(
+            first,
+            MonthEnergy(
+                profile.month.name,
+                part,
+                measured.sum(axis=1),
+                recovered.sum(axis=1),
+                filled.sum(axis=1),
+                forecast.sum(axis=1),
+                (known * known_part(profile, part)).sum(axis=1),
+                profile.lived(now, part).sum(axis=1),
+                np.array(money) / JOULES_PER_KWH,
+            ),
+        )
     return found
 
 
@@ -364,9 +368,7 @@ def known_part(profile: LoadProfile, rows: Sequence[str] | None = None) -> Float
     return found
 
 
-def fillings(
-    profile: LoadProfile, now: float, rows: Sequence[str] | None = None
-) -> tuple[Floats, Floats]:
+def fillings(profile: LoadProfile, now: float, rows: Sequence[str] | None = None) -> tuple[Floats, Floats]:
     """Return the joules of each row and interval that fill the past of its life, and that forecast the
     rest; NaN where too little is known."""
     month, count = profile.month, len(profile.month.minute)
@@ -390,9 +392,7 @@ def fillings(
     return filled, forecast
 
 
-def _mean_watts(
-    month: Month, joules: Floats, seconds: Floats, known: slice, wanted: slice
-) -> Floats:
+def _mean_watts(month: Month, joules: Floats, seconds: Floats, known: slice, wanted: slice) -> Floats:
     """Return the power of each row that stands for `wanted` intervals: its mean at that hour of the day over
     the `known` ones, else over all of them. NaN where less than an hour is known."""
     hour, by_hour = _hours(month)
@@ -414,9 +414,7 @@ def _hours(month: Month) -> tuple[Ints, Floats]:
     return hour, by_hour
 
 
-def demands(
-    profile: LoadProfile, names: Sequence[str], now: float, minutes: int, first: int = 0
-) -> Floats:
+def demands(profile: LoadProfile, names: Sequence[str], now: float, minutes: int, first: int = 0) -> Floats:
     """Return the demand in watts of some rows together in each finished interval of `minutes` from number
     `first` on. Rows of which nothing is known in this month are left out; a row that lived through a part
     of an interval counts with that part.
@@ -440,10 +438,12 @@ def demands(
         joules, stand_in, seconds, lived = (
             values.reshape(len(rows), count, width).sum(axis=2)
             for values in (
-                profile.series("joules", rows, columns), profile.series("stand_in", rows, columns),
-                profile.series("seconds", rows, columns), profile.lived(now, rows, columns),
+                profile.series("joules", rows, columns),
+                profile.series("stand_in", rows, columns),
+                profile.series("seconds", rows, columns),
+                profile.lived(now, rows, columns),
             )
-        )  # fmt: skip
+        )
         lived = np.where(lived < _SHORT_PART * 60 * minutes, 0.0, lived)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.where(seconds >= KNOWN_PART * lived, (joules + stand_in) / seconds, np.nan)
@@ -456,9 +456,7 @@ def demands(
     return found
 
 
-def begun_interval(
-    profile: LoadProfile, names: Sequence[str], now: float, minutes: int
-) -> tuple[float, float]:
+def begun_interval(profile: LoadProfile, names: Sequence[str], now: float, minutes: int) -> tuple[float, float]:
     """Return the mean watts of the known part of the running interval (NaN before any), and the part of
     the interval that is over. A row that lived through a part of it counts with that part."""
     passed = (now - profile.month.start) % (60 * minutes)
@@ -468,10 +466,12 @@ def begun_interval(
     joules, stand_in, seconds, lived = (
         values.sum(axis=1)
         for values in (
-            profile.series("joules", rows, columns), profile.series("stand_in", rows, columns),
-            profile.series("seconds", rows, columns), profile.lived(now, rows, columns),
+            profile.series("joules", rows, columns),
+            profile.series("stand_in", rows, columns),
+            profile.series("seconds", rows, columns),
+            profile.lived(now, rows, columns),
         )
-    )  # fmt: skip
+    )
     if not len(joules) or not lived.any() or (seconds[lived > 0] <= 0).any():
         return math.nan, passed / (60 * minutes)
     with np.errstate(invalid="ignore", divide="ignore"):

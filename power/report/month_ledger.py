@@ -68,9 +68,7 @@ class MonthLedger:
     """Energy and idle GPUs of the present month. A new month begins at the site's midnight."""
 
     def __init__(
-        self,
-        zone: tzinfo = UTC,
-        stored: Callable[[str], tuple[LoadProfile, NodeIdle] | None] = lambda _: None,
+        self, zone: tzinfo = UTC, stored: Callable[[str], tuple[LoadProfile, NodeIdle] | None] = lambda _: None
     ) -> None:
         """`stored` returns a month that was written before: a clock that was set may come back to it."""
         self.zone = zone
@@ -160,7 +158,7 @@ class MonthLedger:
         if profile is None:
             return {}
         last = int((now - profile.month.start) // STEP)
-        found = {"month": profile.month.name, "profile": profile_tree(profile, max(last - _TAIL, 0), last + 1)}  # fmt: skip
+        found = {"month": profile.month.name, "profile": profile_tree(profile, max(last - _TAIL, 0), last + 1)}
         return found | ({"idle": self.idle.totals()} if idle else {})
 
 

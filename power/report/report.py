@@ -102,7 +102,9 @@ def classify(pools: Sequence[tuple[int, float]]) -> tuple[str, str]:
     if not total:
         return "pile", "there are no GPUs"
     if not linked:
-        apart = "the GPU is not in a pool" if total == 1 else f"none of {total} GPUs reaches another's memory over a link"  # fmt: skip
+        apart = (
+            "the GPU is not in a pool" if total == 1 else f"none of {total} GPUs reaches another's memory over a link"
+        )
         return "pile", apart
     largest = max(gb for _, gb in linked)
     reason = (
@@ -134,9 +136,7 @@ def times_cheaper(one: Report, other: Report) -> float | None:
 
 def _prices(parts: Sequence[ReportPart]) -> Prices:
     rates = [
-        None if part.hourly_rate is None else part.hourly_rate * sum(part.gpus.values())
-        for part in parts
-        if part.gpus
+        None if part.hourly_rate is None else part.hourly_rate * sum(part.gpus.values()) for part in parts if part.gpus
     ]
     apart = [part for part in parts if part.gpu_price is not None or part.host_price is not None]
     return Prices(

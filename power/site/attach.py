@@ -22,9 +22,7 @@ def attach(where: str, site: PowerConfig) -> tuple[AttachedMeter, ...]:
     if site.meter_broker is not None and site.meter_broker not in site.brokers:
         raise _no_broker(f"{where}: meter_broker", site.meter_broker, site)
     found = [
-        each
-        for name, meter in site.meters.items()
-        for each in _entry(f"{where}: meters.{name}", name, meter, site)
+        each for name, meter in site.meters.items() for each in _entry(f"{where}: meters.{name}", name, meter, site)
     ]
     found += _short_forms(where, site)
     _check_once(where, found)
@@ -37,32 +35,31 @@ def _no_broker(place: str, name: str, site: PowerConfig) -> ConfigError:
 
 
 def _entry(place: str, name: str, meter: MeterConfig, site: PowerConfig) -> list[AttachedMeter]:
-    if (
-        isinstance(meter, MqttConfig)
-        and meter.broker is not None
-        and meter.broker not in site.brokers
-    ):
+    if isinstance(meter, MqttConfig) and meter.broker is not None and meter.broker not in site.brokers:
         raise _no_broker(f"{place}.broker", meter.broker, site)
     if isinstance(meter, Redfish) and meter.hosts:
         for node in meter.hosts:
             _known(f"{place}.hosts", "node", node, site)
-        return [AttachedMeter(f"{name}.{node}", msgspec.structs.replace(meter, hosts={}, url=url), (Attachment(WHOLE, "node", node),)) for node, url in meter.services().items()]  # fmt: skip
+        return [
+            AttachedMeter(
+                f"{name}.{node}", msgspec.structs.replace(meter, hosts={}, url=url), (Attachment(WHOLE, "node", node),)
+            )
+            for node, url in meter.services().items()
+        ]
     texts = {WHOLE: meter.on} if meter.on is not None else meter.map
-    attachments = [_put(f"{place}.{'map.' + part if part else 'on'}", part, text, site) for part, text in texts.items()]  # fmt: skip
+    attachments = [_put(f"{place}.{'map.' + part if part else 'on'}", part, text, site) for part, text in texts.items()]
     attachments += _named_by(name, site)
     if not attachments and not isinstance(meter, Nut):
-        raise ConfigError(f"{place}.on", "it is on nothing", f'Write on = "the circuit", or meter = "{name}" on the circuit.')  # fmt: skip
+        raise ConfigError(
+            f"{place}.on", "it is on nothing", f'Write on = "the circuit", or meter = "{name}" on the circuit.'
+        )
     return [AttachedMeter(name, meter, tuple(attachments))]
 
 
 def _named_by(name: str, site: PowerConfig) -> list[Attachment]:
     """Return the circuits and nodes that name a meter: `meter = "plug-lab"`."""
-    found = [
-        Attachment(WHOLE, "circuit", key) for key, one in site.circuits.items() if one.meter == name
-    ]
-    found += [
-        Attachment(WHOLE, "node", key) for key, one in site.nodes.items() if one.meter == name
-    ]
+    found = [Attachment(WHOLE, "circuit", key) for key, one in site.circuits.items() if one.meter == name]
+    found += [Attachment(WHOLE, "node", key) for key, one in site.nodes.items() if one.meter == name]
     return found
 
 
@@ -74,7 +71,12 @@ def _short_forms(where: str, site: PowerConfig) -> Iterator[AttachedMeter]:
             continue
         place = f"{where}: {section}.{key}.meter"
         if ":" not in text:
-            raise ConfigError(place, f"there is no meter {text!r}", did_you_mean(text, site.meters) or f'Write [power.meters.{text}], or a short form: "tasmota:tele/plug/SENSOR".')  # fmt: skip
+            raise ConfigError(
+                place,
+                f"there is no meter {text!r}",
+                did_you_mean(text, site.meters)
+                or f'Write [power.meters.{text}], or a short form: "tasmota:tele/plug/SENSOR".',
+            )
         kind: Kind = "circuit" if section == "circuits" else "node"
         config = short_form(place, text, f"{kind}:{key}")
         channel = next(iter(config.map), WHOLE)
@@ -87,11 +89,17 @@ def _put(place: str, channel: str, text: str, site: PowerConfig) -> Attachment:
         return _resolve(place, channel, kind, name, site)
     kinds = [one for one in KINDS if _split(one, text, site) is not None]
     if len(kinds) > 1:
-        raise ConfigError(place, f"{text!r} is a {' and a '.join(kinds)}", f'Write "{kinds[0]}:{text}" or "{kinds[1]}:{text}".')  # fmt: skip
+        raise ConfigError(
+            place, f"{text!r} is a {' and a '.join(kinds)}", f'Write "{kinds[0]}:{text}" or "{kinds[1]}:{text}".'
+        )
     if kinds:
         return _resolve(place, channel, kinds[0], text, site)
     names = [*site.circuits, *_nodes(site), *site.ups]
-    raise ConfigError(place, f"there is no circuit, node or UPS {text!r}", did_you_mean(text, names) or f"Known: {', '.join(names) or 'none'}.")  # fmt: skip
+    raise ConfigError(
+        place,
+        f"there is no circuit, node or UPS {text!r}",
+        did_you_mean(text, names) or f"Known: {', '.join(names) or 'none'}.",
+    )
 
 
 def _resolve(place: str, channel: str, kind: str, text: str, site: PowerConfig) -> Attachment:
@@ -132,18 +140,19 @@ def _nodes(site: PowerConfig) -> set[str]:
 def _known(place: str, kind: Kind, name: str, site: PowerConfig) -> str:
     names = _names(kind, site)
     if name not in names:
-        raise ConfigError(place, f"there is no {kind} {name!r}", did_you_mean(name, names) or f"Known: {', '.join(sorted(names)) or 'none'}.")  # fmt: skip
+        raise ConfigError(
+            place,
+            f"there is no {kind} {name!r}",
+            did_you_mean(name, names) or f"Known: {', '.join(sorted(names)) or 'none'}.",
+        )
     return name
 
 
 def _check_once(where: str, found: list[AttachedMeter]) -> None:
     """Refuse a meter that is attached to one target twice; two meters on one target are fine."""
     for meter in found:
-        targets = [
-            (attachment.kind, attachment.target, attachment.pole)
-            for attachment in meter.attachments
-        ]
+        targets = [(attachment.kind, attachment.target, attachment.pole) for attachment in meter.attachments]
         for kind, target, pole in targets:
             if targets.count((kind, target, pole)) > 1:
                 what = f"{target}.{pole}" if pole else target
-                raise ConfigError(f"{where}: meters.{meter.name}", f"it is on {kind} {what} twice", "Keep one of both.")  # fmt: skip
+                raise ConfigError(f"{where}: meters.{meter.name}", f"it is on {kind} {what} twice", "Keep one of both.")

@@ -49,11 +49,7 @@ def ceilings(layout: SiteLayout) -> tuple[Ceiling, ...]:
     for name, spec in budgets.items():
         counted = _outermost(spec.circuits, layout)
         limits = [math.nan if x is None else x for x in (spec.kw, spec.kwh_month, spec.cost_month)]
-        found.append(
-            Ceiling(
-                name, counted, limits[0], spec.warn, spec.crit, spec.clear, limits[1], limits[2]
-            )
-        )
+        found.append(Ceiling(name, counted, limits[0], spec.warn, spec.crit, spec.clear, limits[1], limits[2]))
     if layout.site.bill is not None:
         roots = tuple(name for name, circuit in layout.circuits.items() if circuit.parent is None)
         counted = _outermost(layout.site.bill.circuits or roots, layout)

@@ -128,34 +128,38 @@ def panel_circuit(
     first = above[0] if above else None
     usual = first.between_volts if first else MAINS.get(site.region or "", _MAINS).between
     volts = panel.volts or usual
-    wiring = panel.wiring or (
-        first.wiring if first else Wiring.SPLIT if volts == 240 else Wiring.WYE
-    )
+    wiring = panel.wiring or (first.wiring if first else Wiring.SPLIT if volts == 240 else Wiring.WYE)
     poles = (
-        first.poles
-        if first
-        else (0,)
-        if wiring is Wiring.SINGLE
-        else (0, 1)
-        if wiring is Wiring.SPLIT
-        else (0, 1, 2)
+        first.poles if first else (0,) if wiring is Wiring.SINGLE else (0, 1) if wiring is Wiring.SPLIT else (0, 1, 2)
     )
     rated = None if panel.breaker is None else amps(f"{place}.breaker", panel.breaker)
     if first is not None and len(above) == 1 and rated is not None:
         check_rating(f"{place}.breaker", rated, first)
     _check_ratio(f"{place}.continuous", panel.continuous)
-    limits = protect(
-        place, rated, volts, site, curve=panel.curve, lsi=panel.lsi, continuous=panel.continuous
-    )
+    limits = protect(place, rated, volts, site, curve=panel.curve, lsi=panel.lsi, continuous=panel.continuous)
     source = panel.source or next((p for p in parents if p in site.sources), None)
     return Circuit(
-        name, first.id if first else None, wiring, poles, line_to_neutral(volts, wiring, len(poles)),
-        limits.rated_amps, limits.effective_amps, limits.continuous_amps, 0.97, limits.curve, limits.band,
-        limits.rated_amps, source=source or (first.source if first else None), is_panel=True,
+        name,
+        first.id if first else None,
+        wiring,
+        poles,
+        line_to_neutral(volts, wiring, len(poles)),
+        limits.rated_amps,
+        limits.effective_amps,
+        limits.continuous_amps,
+        0.97,
+        limits.curve,
+        limits.band,
+        limits.rated_amps,
+        source=source or (first.source if first else None),
+        is_panel=True,
         generator=panel.generator or is_generator(source, site) or any(one.generator for one in above),
-        kind=ElementKind.PANEL, inputs=parents or ((source,) if source else ()), parallel=len(parents) > 1,
-        other_watts=panel.other_w, **in_group(panel.redundancy),
-    )  # fmt: skip
+        kind=ElementKind.PANEL,
+        inputs=parents or ((source,) if source else ()),
+        parallel=len(parents) > 1,
+        other_watts=panel.other_w,
+        **in_group(panel.redundancy),
+    )
 
 
 class InGroup(TypedDict):
@@ -180,14 +184,14 @@ def is_generator(source: str | None, site: PowerConfig) -> bool:
     return source is not None and source in site.sources and site.sources[source].generator
 
 
-def feeders(
-    place: str, names: tuple[str, ...], site: PowerConfig, circuits: Mapping[str, Circuit]
-) -> list[Circuit]:
+def feeders(place: str, names: tuple[str, ...], site: PowerConfig, circuits: Mapping[str, Circuit]) -> list[Circuit]:
     """Return the elements among the named inputs; sources are no rows. Raises `ConfigError`."""
     for name in names:
         if name not in circuits and name not in site.sources:
-            known = [*site.sources, *site.panels, *site.transformers, *site.transfers, *site.ups, *site.circuits]  # fmt: skip
-            raise ConfigError(place, f"there is no {name!r}", did_you_mean(name, known) or f"Known: {', '.join(known)}.")  # fmt: skip
+            known = [*site.sources, *site.panels, *site.transformers, *site.transfers, *site.ups, *site.circuits]
+            raise ConfigError(
+                place, f"there is no {name!r}", did_you_mean(name, known) or f"Known: {', '.join(known)}."
+            )
     if len(set(names)) < len(names):
         raise ConfigError(place, "an input is named twice", "Name each once.")
     return [circuits[name] for name in names if name in circuits]
@@ -196,7 +200,11 @@ def feeders(
 def check_rating(place: str, rated: float, above: Circuit) -> None:
     """Refuse a breaker above that of what feeds it."""
     if rated > above.rated_amps:
-        raise ConfigError(place, f"{quoted(rated, 'A')} is above the {quoted(above.rated_amps, 'A')} of {above.id}, which feeds it", f"Write at most {above.rated_amps:g}, or correct {above.id}.")  # fmt: skip
+        raise ConfigError(
+            place,
+            f"{quoted(rated, 'A')} is above the {quoted(above.rated_amps, 'A')} of {above.id}, which feeds it",
+            f"Write at most {above.rated_amps:g}, or correct {above.id}.",
+        )
 
 
 def branch_circuit(
@@ -218,32 +226,53 @@ def branch_circuit(
     source = above.source if above else above_name
     given = spec.breaker if spec.breaker is not None else spec.rated_amps
     if given is None:
-        raise ConfigError(f"{place}.breaker", "the rating is missing", "Write breaker = 15, the amps on the breaker's handle.")  # fmt: skip
+        raise ConfigError(
+            f"{place}.breaker", "the rating is missing", "Write breaker = 15, the amps on the breaker's handle."
+        )
     rated = amps(f"{place}.breaker", given)
     for key in ("continuous", "pf", "sag", "grouping"):
         _check_ratio(f"{place}.{key}", getattr(spec, key))
     wiring, poles, volts = _wires(place, spec, site, above)
     if volts <= 0:
-        raise ConfigError(
-            f"{place}.volts", f"{quoted(volts, 'V')} is no voltage", "Write volts = 120."
-        )
+        raise ConfigError(f"{place}.volts", f"{quoted(volts, 'V')} is no voltage", "Write volts = 120.")
     if above is not None:
         check_rating(f"{place}.breaker", rated, above)
     limits = protect(
-        place, rated, round(volts * (1 if len(poles) == 1 else 3**0.5)), site, curve=spec.curve,
-        lsi=spec.lsi, continuous=spec.continuous, grouping=spec.grouping, connector=spec.connector,
+        place,
+        rated,
+        round(volts * (1 if len(poles) == 1 else 3**0.5)),
+        site,
+        curve=spec.curve,
+        lsi=spec.lsi,
+        continuous=spec.continuous,
+        grouping=spec.grouping,
+        connector=spec.connector,
         derated=spec.rating_is_derated,
-    )  # fmt: skip
+    )
     if above is None and site.region is None and spec.curve is None and spec.volts is None:
-        notices.append(f"circuits.{name}: neither region nor volts is set; 120 V and UL 489 are assumed")  # fmt: skip
+        notices.append(f"circuits.{name}: neither region nor volts is set; 120 V and UL 489 are assumed")
     return Circuit(
-        name, above.id if above else None, wiring, poles, volts * spec.sag, rated,
-        limits.effective_amps, limits.continuous_amps, spec.pf, limits.curve, limits.band,
-        spec.neutral_amps or rated, spec.other_w, spec.plug_amps,
-        source=source, sag=spec.sag, inputs=inputs, **in_group(spec.redundancy),
+        name,
+        above.id if above else None,
+        wiring,
+        poles,
+        volts * spec.sag,
+        rated,
+        limits.effective_amps,
+        limits.continuous_amps,
+        spec.pf,
+        limits.curve,
+        limits.band,
+        spec.neutral_amps or rated,
+        spec.other_w,
+        spec.plug_amps,
+        source=source,
+        sag=spec.sag,
+        inputs=inputs,
+        **in_group(spec.redundancy),
         generator=above.generator if above is not None else is_generator(source, site),
         third_harmonic=spec.third_harmonic,
-    )  # fmt: skip
+    )
 
 
 def _check_ratio(place: str, value: float | None) -> None:
@@ -261,24 +290,42 @@ def _wires(
     if not 1 <= count <= 3:
         raise ConfigError(f"{place}.poles", f"{count} poles are not to be had", "Write 1, 2 or 3.")
     if spec.wiring is Wiring.SINGLE and count > 1:
-        raise ConfigError(f"{place}.wiring", f"single is one pole, and this circuit has {count}", "Write split, wye or delta, or poles = 1.")  # fmt: skip
+        raise ConfigError(
+            f"{place}.wiring",
+            f"single is one pole, and this circuit has {count}",
+            "Write split, wye or delta, or poles = 1.",
+        )
     system = above.wiring if above else spec.wiring
     if system is None or (system is Wiring.SINGLE and count > 1):
-        system = Wiring.SINGLE if count == 1 else Wiring.WYE if count == 3 or spec.volts == 208 else Wiring.SPLIT  # fmt: skip
+        system = Wiring.SINGLE if count == 1 else Wiring.WYE if count == 3 or spec.volts == 208 else Wiring.SPLIT
     if spec.phase:
         poles = parse_poles(f"{place}.phase", spec.phase)
         if len(poles) != count:
-            raise ConfigError(f"{place}.phase", f"{spec.phase} names {len(poles)} poles, and poles is {count}", "Make them agree.")  # fmt: skip
+            raise ConfigError(
+                f"{place}.phase", f"{spec.phase} names {len(poles)} poles, and poles is {count}", "Make them agree."
+            )
     elif above is not None and count < len(above.poles):
-        raise ConfigError(f"{place}.phase", f"{above.id} has {len(above.poles)} poles and this circuit {count}", 'Say which: phase = "L1" or "L1-L2".')  # fmt: skip
+        raise ConfigError(
+            f"{place}.phase",
+            f"{above.id} has {len(above.poles)} poles and this circuit {count}",
+            'Say which: phase = "L1" or "L1-L2".',
+        )
     else:
         poles = above.poles[:count] if above is not None else tuple(range(count))
     if above is not None and not set(poles) <= set(above.poles):
-        raise ConfigError(f"{place}.phase", f"{above.id} does not have these poles", f"It has {'-'.join(POLES[p] for p in above.poles)}.")  # fmt: skip
+        raise ConfigError(
+            f"{place}.phase",
+            f"{above.id} does not have these poles",
+            f"It has {'-'.join(POLES[p] for p in above.poles)}.",
+        )
     if len(poles) < count:
-        raise ConfigError(f"{place}.poles", f"{count} poles are not to be had here", "Write 1, 2 or 3.")  # fmt: skip
+        raise ConfigError(f"{place}.poles", f"{count} poles are not to be had here", "Write 1, 2 or 3.")
     if system is Wiring.DELTA and count == 1:
-        raise ConfigError(f"{place}.phase", "a delta has no neutral, and one pole names one line", 'Write phase = "L1-L2"; where a transformer has a centre tap, declare its two halves as wiring = "split".')  # fmt: skip
+        raise ConfigError(
+            f"{place}.phase",
+            "a delta has no neutral, and one pole names one line",
+            'Write phase = "L1-L2"; where a transformer has a centre tap, declare its two halves as wiring = "split".',
+        )
     if spec.volts is None and above is not None:
         return system, poles, above.volts
     mains = MAINS.get(site.region or "US", _MAINS)

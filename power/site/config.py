@@ -403,12 +403,8 @@ def amps(where: str, value: float | str) -> float:
         if not match:
             number = re.match(r"\s*(\d+(?:\.\d+)?)", value)
             example = number[1] if number else "15"
-            raise ConfigError(
-                where, f"{value!r} is no current", f'Write {example} or "{example}A".'
-            )
+            raise ConfigError(where, f"{value!r} is no current", f'Write {example} or "{example}A".')
         value = float(match[1])
     if value <= 0:
-        raise ConfigError(
-            where, f"a current of {quoted(value, 'A')} is none", "Write the breaker's amps."
-        )
+        raise ConfigError(where, f"a current of {quoted(value, 'A')} is none", "Write the breaker's amps.")
     return value

@@ -32,24 +32,30 @@ class Plugged:
     """Most amps that its connectors carry for hours, of all its supplies together; None where not given."""
 
 
-def cords_of_site(
-    where: str, site: PowerConfig, circuits: dict[str, Circuit]
-) -> tuple[Plugged, ...]:
+def cords_of_site(where: str, site: PowerConfig, circuits: dict[str, Circuit]) -> tuple[Plugged, ...]:
     listed: dict[str, list[str]] = {}
     for name, circuit in site.circuits.items():
         for node in circuit.nodes:
             if circuit.nodes.count(node) > 1:
-                raise ConfigError(f"{where}: circuits.{name}.nodes", f"{node!r} is listed twice", "Name it once; two cords of one node into one circuit are written as its cords.")  # fmt: skip
+                raise ConfigError(
+                    f"{where}: circuits.{name}.nodes",
+                    f"{node!r} is listed twice",
+                    "Name it once; two cords of one node into one circuit are written as its cords.",
+                )
             listed.setdefault(node, []).append(name)
     result: list[Plugged] = []
     for node, feeds in listed.items():
         place = f"{where}: nodes.{node}"
         if node in site.nodes and site.nodes[node].cords:
-            raise ConfigError(place, f"it has cords and is in circuits.{feeds[0]}.nodes", "Keep one of both.")  # fmt: skip
+            raise ConfigError(place, f"it has cords and is in circuits.{feeds[0]}.nodes", "Keep one of both.")
         if site.nodes and node not in site.nodes and (near := did_you_mean(node, site.nodes)):
-            raise ConfigError(f"{where}: circuits.{feeds[0]}.nodes", f"there is no node {node!r}", near)  # fmt: skip
+            raise ConfigError(f"{where}: circuits.{feeds[0]}.nodes", f"there is no node {node!r}", near)
         if len(feeds) > 1 and len({circuits[c].group for c in feeds} - {None}) != 1:
-            raise ConfigError(place, f"it is in {' and '.join(feeds)}, which are not redundant", "Remove it from all but one, or give them a redundancy group.")  # fmt: skip
+            raise ConfigError(
+                place,
+                f"it is in {' and '.join(feeds)}, which are not redundant",
+                "Remove it from all but one, or give them a redundancy group.",
+            )
         result += [Plugged(node, c, 1 / len(feeds), circuits[c].poles) for c in feeds]
     for node, spec in site.nodes.items():
         result += _cords_of(f"{where}: nodes.{node}", node, spec.cords, site, circuits)
@@ -57,28 +63,34 @@ def cords_of_site(
 
 
 def _cords_of(
-    place: str,
-    node: str,
-    cords: tuple[CordConfig, ...],
-    site: PowerConfig,
-    circuits: dict[str, Circuit],
+    place: str, node: str, cords: tuple[CordConfig, ...], site: PowerConfig, circuits: dict[str, Circuit]
 ) -> list[Plugged]:
     for number, cord in enumerate(cords):
         if cord.circuit not in site.circuits:
-            raise ConfigError(f"{place}.cords[{number}].circuit", f"there is no circuit {cord.circuit!r}", did_you_mean(cord.circuit, site.circuits) or f"Known: {', '.join(site.circuits)}.")  # fmt: skip
+            raise ConfigError(
+                f"{place}.cords[{number}].circuit",
+                f"there is no circuit {cord.circuit!r}",
+                did_you_mean(cord.circuit, site.circuits) or f"Known: {', '.join(site.circuits)}.",
+            )
     shares: list[float]
     numbers = [supply_numbers(f"{place}.cords", cord.psu) for cord in cords]
     taken = [number for some in numbers if some for number in some]
     if len(set(taken)) < len(taken):
         twice = next(number for number in taken if taken.count(number) > 1)
-        raise ConfigError(f"{place}.cords", f"supply {twice} has two cords", "Give each supply one cord: psu = \"1-3\" and psu = \"4-6\".")  # fmt: skip
+        raise ConfigError(
+            f"{place}.cords", f"supply {twice} has two cords", 'Give each supply one cord: psu = "1-3" and psu = "4-6".'
+        )
     supplies = [None if some is None else len(some) for some in numbers]
     if cords and all(cord.share is not None for cord in cords):
         shares = [float(cord.share or 0) for cord in cords]
         if abs(sum(shares) - 1) > 0.001 or min(shares) < 0:
-            raise ConfigError(f"{place}.cords", f"the shares add up to {sum(shares):g}", "Make them add up to 1.")  # fmt: skip
+            raise ConfigError(f"{place}.cords", f"the shares add up to {sum(shares):g}", "Make them add up to 1.")
     elif any(cord.share is not None for cord in cords):
-        raise ConfigError(f"{place}.cords", "some cords have a share and some have none", "Write share on all of them, adding up to 1.")  # fmt: skip
+        raise ConfigError(
+            f"{place}.cords",
+            "some cords have a share and some have none",
+            "Write share on all of them, adding up to 1.",
+        )
     elif cords and all(count is not None for count in supplies):
         counts = [count or 0 for count in supplies]
         shares = [count / sum(counts) for count in counts]
@@ -98,9 +110,7 @@ def _cords_of(
     ]
 
 
-def _cord_limit(
-    place: str, cord: CordConfig, circuit: Circuit, site: PowerConfig, supplies: int
-) -> float | None:
+def _cord_limit(place: str, cord: CordConfig, circuit: Circuit, site: PowerConfig, supplies: int) -> float | None:
     if cord.connector is None:
         return None
     found = find_connector(f"{place}.cords.connector", cord.connector)
@@ -121,15 +131,15 @@ def cord_notices(
         if cord.limit_amps is None:
             continue
         circuit = circuits[cord.circuit]
-        per_watt = abs(
-            amps_per_watt(cord.poles, circuit.volts, circuit.power_factor, circuit.wiring)
-        ).max()
+        per_watt = abs(amps_per_watt(cord.poles, circuit.volts, circuit.power_factor, circuit.wiring)).max()
         whole = float(per_watt) * machines[cord.machine].committed_watts
         now, after = whole * cord.share, whole * _worst_share(cord, by_machine[cord.machine])
         if max(now, after) > cord.limit_amps * 1.0001:
             lost = "" if now > cord.limit_amps * 1.0001 else " after the loss of another feed"
             amps = now if not lost else after
-            found.append(f"nodes.{cord.machine}: it may draw {amperes(amps)}{lost} by its cord into {cord.circuit}, above the {quoted(cord.limit_amps, 'A')} of {cord.connector}")  # fmt: skip
+            found.append(
+                f"nodes.{cord.machine}: it may draw {amperes(amps)}{lost} by its cord into {cord.circuit}, above the {quoted(cord.limit_amps, 'A')} of {cord.connector}"
+            )
     return found
 
 
@@ -166,9 +176,7 @@ def supply_notices(
     return found
 
 
-def _lost_together(
-    circuits: Mapping[str, Circuit], cords: Sequence[Plugged]
-) -> list[tuple[str, ...]]:
+def _lost_together(circuits: Mapping[str, Circuit], cords: Sequence[Plugged]) -> list[tuple[str, ...]]:
     """Return what a machine's cords can lose at once: each circuit, and each side of a 2N or 2(N+1) group."""
     sides: dict[tuple[str | None, str | None], dict[str, None]] = {}
     for cord in cords:
@@ -195,7 +203,11 @@ def _cord_poles(place: str, cord: CordConfig, circuits: dict[str, Circuit]) -> t
         return circuit.poles
     poles = parse_poles(f"{place}.cords.phase", cord.phase)
     if not set(poles) <= set(circuit.poles) or (circuit.wiring is Wiring.DELTA and len(poles) == 1):
-        raise ConfigError(f"{place}.cords.phase", f"{cord.circuit} has no such outlet: {cord.phase}", f"It has {'-'.join(POLES[p] for p in circuit.poles)}, {circuit.wiring.value}.")  # fmt: skip
+        raise ConfigError(
+            f"{place}.cords.phase",
+            f"{cord.circuit} has no such outlet: {cord.phase}",
+            f"It has {'-'.join(POLES[p] for p in circuit.poles)}, {circuit.wiring.value}.",
+        )
     return poles
 
 

@@ -56,44 +56,59 @@ def check_numbers(where: str, site: PowerConfig) -> None:
         check_bill(f"{where}: bill", site.bill, site.budgets)
     if site.region is not None and not re.fullmatch("[A-Z]{2}", site.region):
         # A region that is not known means 230 V: "USA" would halve every current.
-        raise ConfigError(f"{where}: region", f"{site.region!r} is no region", "Write two capital letters: US, CA, JP, EU, UK or another.")  # fmt: skip
-    for table in (
-        "sources",
-        "transformers",
-        "transfers",
-        "panels",
-        "circuits",
-        "ups",
-        "nodes",
-        "budgets",
-    ):
+        raise ConfigError(
+            f"{where}: region",
+            f"{site.region!r} is no region",
+            "Write two capital letters: US, CA, JP, EU, UK or another.",
+        )
+    for table in ("sources", "transformers", "transfers", "panels", "circuits", "ups", "nodes", "budgets"):
         for name, spec in getattr(site, table).items():
             place = f"{where}: {table}.{name}"
             if not name.strip() or "," in name:
-                raise ConfigError(place, f"{name!r} is no name", "Names are joined by commas in lists: use letters, digits, '-', '_', '.' and '/'.")  # fmt: skip
+                raise ConfigError(
+                    place,
+                    f"{name!r} is no name",
+                    "Names are joined by commas in lists: use letters, digits, '-', '_', '.' and '/'.",
+                )
             _numbers(place, spec)
             if table == "ups" and spec.watts == 0:
-                raise ConfigError(f"{place}.watts", "0 is no rating", "Write the watts on its label.")  # fmt: skip
+                raise ConfigError(f"{place}.watts", "0 is no rating", "Write the watts on its label.")
     for name, node in site.nodes.items():
         supply = node.supply
         if supply is not None and supply.watts == 0:
-            raise ConfigError(f"{where}: nodes.{name}.supply.watts", "0 is no rating", "Write the watts on its label, or remove it.")  # fmt: skip
+            raise ConfigError(
+                f"{where}: nodes.{name}.supply.watts", "0 is no rating", "Write the watts on its label, or remove it."
+            )
         if supply is not None and supply.needed is not None and supply.needed > supply.count:
-            raise ConfigError(f"{where}: nodes.{name}.supply.needed", f"{supply.needed} are needed and {supply.count} are there", "Write at most count.")  # fmt: skip
+            raise ConfigError(
+                f"{where}: nodes.{name}.supply.needed",
+                f"{supply.needed} are needed and {supply.count} are there",
+                "Write at most count.",
+            )
 
 
 def check_bill(where: str, bill: BillConfig, budgets: Mapping[str, BudgetConfig]) -> None:
     """Raise `ConfigError` for a contract that can't be."""
     if bill.ratchet > 1:
-        raise ConfigError(f"{where}.ratchet", f"{bill.ratchet:g} is more than the whole", "Write 0.8 for 80 % of the highest demand.")  # fmt: skip
+        raise ConfigError(
+            f"{where}.ratchet", f"{bill.ratchet:g} is more than the whole", "Write 0.8 for 80 % of the highest demand."
+        )
     if bill.power_factor is not None and not 0.5 <= bill.power_factor < 1:
-        raise ConfigError(f"{where}.power_factor", f"{bill.power_factor:g} is no least power factor", "Write 0.9; contracts have 0.8 to 0.97.")  # fmt: skip
+        raise ConfigError(
+            f"{where}.power_factor",
+            f"{bill.power_factor:g} is no least power factor",
+            "Write 0.9; contracts have 0.8 to 0.97.",
+        )
     if bill.power_factor is None and (bill.reactive_charge or bill.power_factor_adjusts_demand):
-        raise ConfigError(f"{where}.power_factor", "it is missing", "Write power_factor = 0.9: the one from which on the penalty counts.")  # fmt: skip
+        raise ConfigError(
+            f"{where}.power_factor",
+            "it is missing",
+            "Write power_factor = 0.9: the one from which on the penalty counts.",
+        )
     if bill.contract_kw is None and (bill.contract_charge or bill.excess_charge):
         raise ConfigError(f"{where}.contract_kw", "it is missing", "Write the agreed demand in kW.")
     if "bill" in budgets:
-        raise ConfigError(f"{where}", "a budget is called bill, too", "Give [power.budgets.bill] another name.")  # fmt: skip
+        raise ConfigError(f"{where}", "a budget is called bill, too", "Give [power.budgets.bill] another name.")
 
 
 def _numbers(place: str, spec: msgspec.Struct) -> None:
@@ -111,9 +126,9 @@ def _number(place: str, name: str, value: object) -> None:
         if not math.isfinite(value):
             raise ConfigError(place, f"{value} is no number", "Write a number, or remove the key.")
         if value < 0 and name not in _MAY_BE_NEGATIVE:
-            raise ConfigError(place, f"{value:g} is below 0", "Write a number above 0, or remove the key.")  # fmt: skip
+            raise ConfigError(place, f"{value:g} is below 0", "Write a number above 0, or remove the key.")
         if value == 0 and name in _ABOVE_ZERO:
-            raise ConfigError(place, "0 means nothing here", "Write a number above 0, or remove the key.")  # fmt: skip
+            raise ConfigError(place, "0 means nothing here", "Write a number above 0, or remove the key.")
 
 
 _TABLES: dict[str, type[msgspec.Struct]] = {
@@ -136,7 +151,11 @@ def section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"{where}: power", "it is a section, not a value", "Write [power].")
     beside = [name for name in PowerConfig.__struct_fields__ if name in tree and inner is not tree]
     if beside:
-        raise ConfigError(f"{where}: {beside[0]}", "it is outside [power], where it has no effect", f"Write power.{beside[0]} in its heading.")  # fmt: skip
+        raise ConfigError(
+            f"{where}: {beside[0]}",
+            "it is outside [power], where it has no effect",
+            f"Write power.{beside[0]} in its heading.",
+        )
     return inner
 
 
@@ -154,7 +173,9 @@ def decode(where: str, tree: dict[str, Any]) -> PowerConfig:
     rest = dict(inner)
     meters = rest.pop("meters", {})
     if not isinstance(meters, dict):
-        raise ConfigError(f"{where}: meters", "it is a section, not a value", "Write [power.meters.plug] and its keys below.")  # fmt: skip
+        raise ConfigError(
+            f"{where}: meters", "it is a section, not a value", "Write [power.meters.plug] and its keys below."
+        )
     site = convert(PowerConfig, rest, f"{where}:", hint=_hint)
     read = {name: decode_meter(f"{where}: meters.{name}", raw) for name, raw in meters.items()}
     site = msgspec.structs.replace(site, meters=read)

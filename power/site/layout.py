@@ -7,32 +7,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from power.devices.breaker import Curve
-from power.site.chain import (
-    chained_ups,
-    efficiency_points,
-    elements_of,
-    inputs_of,
-    transfer,
-    transformer,
-    ups_row,
-)
+from power.site.chain import chained_ups, efficiency_points, elements_of, inputs_of, transfer, transformer, ups_row
 from power.site.circuit import Circuit, ElementKind, branch_circuit, panel_circuit
 from power.site.config import PowerConfig, UpsConfig
-from power.site.cords import (
-    Plugged,
-    cord_notices,
-    cords_of_site,
-    supply_notices,
-    supply_numbers,
-)
+from power.site.cords import Plugged, cord_notices, cords_of_site, supply_notices, supply_numbers
 from power.site.machine import Machine, build
-from power.site.plausible import (
-    cap_notices,
-    check_circuit_volts,
-    check_supply_volts,
-    mains_notices,
-    pole_notices,
-)
+from power.site.plausible import cap_notices, check_circuit_volts, check_supply_volts, mains_notices, pole_notices
 from telemetry.errors import ConfigError, did_you_mean
 
 # Errors of a site as a whole, and notices of what is probably wrong (E24).
@@ -53,15 +33,22 @@ def check_redundancy(
         parents = [circuits[member].parent for member in members]
         sources = [circuits[member].source for member in members]
         if len(members) < 2:
-            notices.append(f"circuits.{members[0]}: it is alone in group {group}; name the other feed")  # fmt: skip
+            notices.append(f"circuits.{members[0]}: it is alone in group {group}; name the other feed")
         elif parents[0] is not None and len(set(parents)) == 1:
-            notices.append(f"circuits.{members[0]}: {' and '.join(members)} are a {circuits[members[0]].scheme} group on one panel, {parents[0]}: not independent. Feed them from two panels")  # fmt: skip
-        elif len({circuits[member].side for member in members}) == 1 and circuits[
-            members[0]
-        ].scheme in {"2N", "2(N+1)"}:
-            notices.append(f"circuits.{members[0]}: all of group {group} are side {circuits[members[0]].side}, which is lost at once; give the other side a role of its own")  # fmt: skip
+            notices.append(
+                f"circuits.{members[0]}: {' and '.join(members)} are a {circuits[members[0]].scheme} group on one panel, {parents[0]}: not independent. Feed them from two panels"
+            )
+        elif len({circuits[member].side for member in members}) == 1 and circuits[members[0]].scheme in {
+            "2N",
+            "2(N+1)",
+        }:
+            notices.append(
+                f"circuits.{members[0]}: all of group {group} are side {circuits[members[0]].side}, which is lost at once; give the other side a role of its own"
+            )
         elif sources[0] is not None and len(set(sources)) == 1:
-            notices.append(f"circuits.{members[0]}: {' and '.join(members)} share the source {sources[0]}: not independent")  # fmt: skip
+            notices.append(
+                f"circuits.{members[0]}: {' and '.join(members)} share the source {sources[0]}: not independent"
+            )
         notices += [
             f"nodes.{node}: one cord in redundant group {group}; it loses power with its feed"
             for node, feed in alone.items()
@@ -76,15 +63,21 @@ def check_budgets(where: str, site: PowerConfig) -> None:
     for name, budget in site.budgets.items():
         for circuit in budget.circuits:
             if circuit not in site.circuits:
-                raise _unknown(
-                    f"{where}: budgets.{name}.circuits", "circuit", circuit, site.circuits
-                )
+                raise _unknown(f"{where}: budgets.{name}.circuits", "circuit", circuit, site.circuits)
         if not budget.circuits:
-            raise ConfigError(f"{where}: budgets.{name}.circuits", "it counts nothing", f"Name circuits: {', '.join(list(site.circuits)[:5])}.")  # fmt: skip
+            raise ConfigError(
+                f"{where}: budgets.{name}.circuits",
+                "it counts nothing",
+                f"Name circuits: {', '.join(list(site.circuits)[:5])}.",
+            )
         if not 0 < budget.clear <= budget.warn <= budget.crit <= 1:
-            raise ConfigError(f"{where}: budgets.{name}", f"its levels do not rise: clear {budget.clear:g}, warn {budget.warn:g}, crit {budget.crit:g}", "Write clear = 0.85, warn = 0.9, crit = 0.97, or others that rise up to 1.")  # fmt: skip
+            raise ConfigError(
+                f"{where}: budgets.{name}",
+                f"its levels do not rise: clear {budget.clear:g}, warn {budget.warn:g}, crit {budget.crit:g}",
+                "Write clear = 0.85, warn = 0.9, crit = 0.97, or others that rise up to 1.",
+            )
         if budget.kw is None and budget.kwh_month is None and budget.cost_month is None:
-            raise ConfigError(f"{where}: budgets.{name}", "it has no limit", "Write kw, kwh_month or cost_month.")  # fmt: skip
+            raise ConfigError(f"{where}: budgets.{name}", "it has no limit", "Write kw, kwh_month or cost_month.")
 
 
 _OF_THE_TREE = ("efficiency", "conversion", "volts", "wiring", "breaker")
@@ -104,21 +97,21 @@ def check_ups(where: str, site: PowerConfig, machines: Collection[str]) -> None:
                 raise _unknown(f"{place}.nodes", "node", node, machines)
         efficiency_points(f"{place}.efficiency", ups.efficiency, ups.conversion, ups.watts)
         usual = UpsConfig(watts=ups.watts)
-        idle = [
-            key
-            for key in _OF_THE_TREE
-            if name not in chained and getattr(ups, key) != getattr(usual, key)
-        ]
+        idle = [key for key in _OF_THE_TREE if name not in chained and getattr(ups, key) != getattr(usual, key)]
         if idle:
-            raise ConfigError(f"{place}.{idle[0]}", "it has no effect, since nothing says what feeds this UPS", "Write parent, the panel or source that feeds it, or remove it.")  # fmt: skip
+            raise ConfigError(
+                f"{place}.{idle[0]}",
+                "it has no effect, since nothing says what feeds this UPS",
+                "Write parent, the panel or source that feeds it, or remove it.",
+            )
         loads = [load for load, _ in ups.overload or ()]
         if any(one >= two for one, two in pairwise(loads)):
-            raise ConfigError(f"{place}.overload", "the loads do not rise", "Write [[1.05, 3600], [1.10, 600], [1.30, 60]].")  # fmt: skip
+            raise ConfigError(
+                f"{place}.overload", "the loads do not rise", "Write [[1.05, 3600], [1.10, 600], [1.30, 60]]."
+            )
 
 
-def check_supplies(
-    where: str, site: PowerConfig, machines: Mapping[str, Machine], cords: Sequence[Plugged]
-) -> None:
+def check_supplies(where: str, site: PowerConfig, machines: Mapping[str, Machine], cords: Sequence[Plugged]) -> None:
     """Refuse cords with more supplies than the machine has, or with a number beyond them."""
     behind: dict[str, int] = {}
     for cord in cords:
@@ -127,14 +120,22 @@ def check_supplies(
         machine = machines[name]
         # Without a configured count the cords define it.
         if count > machine.supplies and machine.supply_watts is not None:
-            raise ConfigError(f"{where}: nodes.{name}.cords", f"they name {count} supplies, and it has {machine.supplies}", f"Number them 1 to {machine.supplies}, each once.")  # fmt: skip
+            raise ConfigError(
+                f"{where}: nodes.{name}.cords",
+                f"they name {count} supplies, and it has {machine.supplies}",
+                f"Number them 1 to {machine.supplies}, each once.",
+            )
     for name, node in site.nodes.items():
         if name not in machines or machines[name].supply_watts is None:
             continue
         machine, place = machines[name], f"{where}: nodes.{name}.cords"
         numbers = [n for cord in node.cords for n in supply_numbers(place, cord.psu) or ()]
         if max(numbers, default=0) > machine.supplies:
-            raise ConfigError(place, f"there is no supply {max(numbers)}: it has {machine.supplies}", f"Number them 1 to {machine.supplies}, each once.")  # fmt: skip
+            raise ConfigError(
+                place,
+                f"there is no supply {max(numbers)}: it has {machine.supplies}",
+                f"Number them 1 to {machine.supplies}, each once.",
+            )
 
 
 def _unknown(place: str, kind: str, name: str, known: Collection[str]) -> ConfigError:
@@ -168,7 +169,7 @@ class SiteLayout:
 def lay_out(where: str, site: PowerConfig) -> SiteLayout:
     """Return the checked layout. Raises `ConfigError` with place and cure."""
     if not site.circuits:
-        raise ConfigError(f"{where}: circuits", "there is no circuit", "Write [circuits.office] and breaker = 15.")  # fmt: skip
+        raise ConfigError(f"{where}: circuits", "there is no circuit", "Write [circuits.office] and breaker = 15.")
     notices: list[str] = []
     circuits = _tree(where, site, notices)
     check_circuit_volts(where, site, circuits)
@@ -218,13 +219,11 @@ def _tree(where: str, site: PowerConfig, notices: list[str]) -> dict[str, Circui
                 circuits[name] = ups_row(place, name, site.ups[name], site, circuits)
             case _:
                 spec = site.circuits[name]
-                circuits[name] = branch_circuit(place, name, spec, site, circuits, notices, behind.get(name))  # fmt: skip
+                circuits[name] = branch_circuit(place, name, spec, site, circuits, notices, behind.get(name))
     return circuits
 
 
-def _parents_first(
-    where: str, site: PowerConfig, behind: Mapping[str, str]
-) -> list[tuple[str, str]]:
+def _parents_first(where: str, site: PowerConfig, behind: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return table and name of every element, after all that can feed it."""
     elements = elements_of(where, site)
     order: dict[str, None] = {}
@@ -239,7 +238,11 @@ def _parents_first(
             if above in open_:
                 chain = list(open_)
                 ring = " -> ".join([*chain[chain.index(above) :], above])
-                raise ConfigError(f"{where}: {elements[above]}.{above}.parent", f"it feeds itself: {ring}", "Remove one of these parents.")  # fmt: skip
+                raise ConfigError(
+                    f"{where}: {elements[above]}.{above}.parent",
+                    f"it feeds itself: {ring}",
+                    "Remove one of these parents.",
+                )
             if above is None:
                 order[name] = None
                 del open_[name]

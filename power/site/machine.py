@@ -10,14 +10,7 @@ from typing import TypedDict
 from msgspec import structs
 
 from power.devices.catalogue import Card, System, counted, find_card, find_system, key_of
-from power.devices.supply import (
-    LOW_LINE_VOLTS,
-    Points,
-    check_points,
-    dc_watts,
-    points_of,
-    wall_watts,
-)
+from power.devices.supply import LOW_LINE_VOLTS, Points, check_points, dc_watts, points_of, wall_watts
 from power.site.config import NodeConfig, SupplyConfig
 from telemetry.errors import ConfigError
 
@@ -120,9 +113,7 @@ def build(where: str, name: str, node: NodeConfig | None, volts: float, feeds: i
     """Return the machine of a configuration. Raises `ConfigError` with place and cure."""
     node = node or NodeConfig()
     if sum(x is not None for x in (node.profile, node.gpus)) > 1:
-        raise ConfigError(
-            where, "it has a profile and gpus", "Keep one: a profile includes its GPUs."
-        )
+        raise ConfigError(where, "it has a profile and gpus", "Keep one: a profile includes its GPUs.")
     if node.profile is not None:
         return _of_profile(f"{where}.profile", name, node, volts)
     supply = _at_line(node.supply or SupplyConfig(), volts)
@@ -130,19 +121,42 @@ def build(where: str, name: str, node: NodeConfig | None, volts: float, feeds: i
     if node.gpus is None:
         host = HOST_WATTS if node.host_watts is None else node.host_watts
         # A server without GPUs draws what its host does; GPUs that its collector finds come on top.
-        alone = (
-            0.0 if node.host_watts is None else wall_watts(host, points, supply.watts, supply.count)
-        )
+        alone = 0.0 if node.host_watts is None else wall_watts(host, points, supply.watts, supply.count)
         watts = alone if node.watts is None else node.watts
-        return Machine(name, 0, None, 0.0, watts, node.floor_watts, node.watts is not None,
-                       points, supply.watts, supply.count, supply.needed or supply.count,
-                       0.0 if node.watts is not None else host, **_of_supply(supply))  # fmt: skip
+        return Machine(
+            name,
+            0,
+            None,
+            0.0,
+            watts,
+            node.floor_watts,
+            node.watts is not None,
+            points,
+            supply.watts,
+            supply.count,
+            supply.needed or supply.count,
+            0.0 if node.watts is not None else host,
+            **_of_supply(supply),
+        )
     parts = gpu_parts(where, node)
     number, limit = sum(part.count for part in parts), _mean_limit(parts)
     host = HOST_WATTS if node.host_watts is None else node.host_watts
-    return Machine(name, number, parts[0].card, limit, 0.0, _floor(parts), True, points, supply.watts,
-                    supply.count, supply.needed or max(1, supply.count - (feeds > 1)), host,
-                   parts=parts, **_of_supply(supply))  # fmt: skip
+    return Machine(
+        name,
+        number,
+        parts[0].card,
+        limit,
+        0.0,
+        _floor(parts),
+        True,
+        points,
+        supply.watts,
+        supply.count,
+        supply.needed or max(1, supply.count - (feeds > 1)),
+        host,
+        parts=parts,
+        **_of_supply(supply),
+    )
 
 
 def _at_line(supply: SupplyConfig, volts: float) -> SupplyConfig:
@@ -157,11 +171,13 @@ def gpu_parts(where: str, node: NodeConfig) -> tuple[GpuPart, ...]:
     texts = (node.gpus,) if isinstance(node.gpus, str) else node.gpus or ()
     if isinstance(node.gpus, str) and len(models := _SEVERAL.split(node.gpus.strip())) > 1:
         wanted = ", ".join(f'"{each}"' for each in models)
-        raise ConfigError(f"{where}.gpus", "several models are a list, not one text", f"Write [{wanted}].")  # fmt: skip
+        raise ConfigError(f"{where}.gpus", "several models are a list, not one text", f"Write [{wanted}].")
     if not texts:
-        raise ConfigError(f"{where}.gpus", "the list is empty", 'Write ["2x RTX 4090", "1x A6000"], or remove it.')  # fmt: skip
+        raise ConfigError(f"{where}.gpus", "the list is empty", 'Write ["2x RTX 4090", "1x A6000"], or remove it.')
     if node.tdp_watts is not None and len(texts) > 1:
-        raise ConfigError(f"{where}.tdp_watts", "it is for one model, and gpus lists several", "Write it on a node of one model.")  # fmt: skip
+        raise ConfigError(
+            f"{where}.tdp_watts", "it is for one model, and gpus lists several", "Write it on a node of one model."
+        )
     parts = []
     for number, text in enumerate(texts):
         place = f"{where}.gpus" if isinstance(node.gpus, str) else f"{where}.gpus[{number}]"
@@ -216,10 +232,23 @@ def _of_profile(where: str, name: str, node: NodeConfig, volts: float) -> Machin
     parts: tuple[GpuPart, ...] = (GpuPart(gpus, card, tdp, floor),) if card else ()
     if node.cap_watts is not None:
         parts = tuple(part.capped(node.cap_watts) for part in parts)
-    return Machine(name, gpus, card, _mean_limit(parts), 0.0 if gpus else system.max_watts, floor, True,
-                   points, system.supply_watts, system.supplies, system.needed,
-                   _host_inside(system.max_watts, points, system, gpus * tdp), SYSTEM_CPU_SHARE,
-                   most_watts=system.max_watts, parts=parts)  # fmt: skip
+    return Machine(
+        name,
+        gpus,
+        card,
+        _mean_limit(parts),
+        0.0 if gpus else system.max_watts,
+        floor,
+        True,
+        points,
+        system.supply_watts,
+        system.supplies,
+        system.needed,
+        _host_inside(system.max_watts, points, system, gpus * tdp),
+        SYSTEM_CPU_SHARE,
+        most_watts=system.max_watts,
+        parts=parts,
+    )
 
 
 @cache
@@ -239,8 +268,8 @@ def _of_supply(supply: SupplyConfig) -> _OfSupply:
 def supply_points(where: str, supply: SupplyConfig, volts: float) -> Points:
     """Return [load, efficiency] of a node's supplies. Raises `ConfigError`."""
     if supply.points is None:
-        return points_of(supply.tier, volts, redundant=supply.count > 1 and supply.needed is not None)  # fmt: skip
+        return points_of(supply.tier, volts, redundant=supply.count > 1 and supply.needed is not None)
     try:
         return check_points(supply.points)
     except ValueError as error:
-        raise ConfigError(f"{where}.points", str(error), "Write [[0.2, 0.9], [0.5, 0.92], [1.0, 0.9]].") from error  # fmt: skip
+        raise ConfigError(f"{where}.points", str(error), "Write [[0.2, 0.9], [0.5, 0.92], [1.0, 0.9]].") from error

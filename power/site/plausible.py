@@ -81,26 +81,16 @@ class Range:
             if self.holds(found):
                 cure = f"Did you mean {value:g} {meant.sign}, which are {found:g}{unit}? Write {write.format(f'{found:g}')}."
                 raise ConfigError(place, problem, cure)
-        raise ConfigError(
-            place, problem, f"Write a number from {self.low:,.10g} to {self.high:,.10g}."
-        )
+        raise ConfigError(place, problem, f"Write a number from {self.low:,.10g} to {self.high:,.10g}.")
 
 
 RATIO = Range(0.3, 1.0, "", "a ratio of what is nominal", (PERCENT,))
 BREAKER = Range(0.5, 6300, "A", "the largest circuit breakers have 6,300 A", (MILLI_A,))
-POWER = Range(
-    5, 1_000_000, "W", "the power of a machine, up to a row of racks", (KILO_W,), zero=True
-)
+POWER = Range(5, 1_000_000, "W", "the power of a machine, up to a row of racks", (KILO_W,), zero=True)
 PRELOAD = Range(0, 2, "", "load over rating for hours", (PERCENT,))
 CAP = Range(10, 3000, "W", "the power limit of one GPU", (KILO_W,))
 KW = Range(0.01, 1_000_000, "kW", "power of a circuit up to a site", (WATT, MEGA_W))
-KVA = Range(
-    0.05,
-    1_000_000,
-    "kVA",
-    "a rating between a bell's transformer and a substation's",
-    (VOLT_AMPERE,),
-)
+KVA = Range(0.05, 1_000_000, "kVA", "a rating between a bell's transformer and a substation's", (VOLT_AMPERE,))
 RATING = Range(20, 100_000_000, "W", "the rating on its label", (KILO_W,))
 EFFICIENCY = Range(0.4, 1.0, "", "output over input", (PERCENT,))
 COUNT = Range(1, 1000, "", "a number of parts of one machine")
@@ -122,7 +112,9 @@ RANGES: dict[str, Range] = {
     "rated_amps": BREAKER,
     "neutral_amps": BREAKER,
     "plug_amps": Range(1, 125, "A", "plugs end at 125 A", (MILLI_A,)),
-    "continuous": Range(0.5, 1.0, "", "a part of the rating: 0.8 is usual", (PERCENT, MistakenUnit("as a divisor", lambda x: 1 / x))),
+    "continuous": Range(
+        0.5, 1.0, "", "a part of the rating: 0.8 is usual", (PERCENT, MistakenUnit("as a divisor", lambda x: 1 / x))
+    ),
     "grouping": RATIO,
     "pf": Range(0.3, 1.0, "", "watts over volt-amperes: 0.97 is usual", (PERCENT,)),
     "sag": Range(0.6, 1.0, "", "real voltage over nominal: a supply gives up below", (PERCENT,)),
@@ -169,14 +161,12 @@ RANGES: dict[str, Range] = {
     "power_factor": Range(0.5, 1, "", "watts over volt-amperes: 0.9 to 0.95 is usual", (PERCENT,)),
     "reactive_charge": CHARGE,
     "fixed_charge": Range(0, 1e12, "", "money of a month"),
-}  # fmt: skip
+}
 """By the name of the setting; `_OF` has what a table means otherwise."""
 _OF: dict[tuple[type[msgspec.Struct], str], Range] = {
     (NodeConfig, "watts"): POWER,
     (UpsConfig, "watts"): RATING,
-    (SupplyConfig, "low_line_watts"): Range(
-        20, 200_000, "W", "the rating of one supply at 100 to 127 V", (KILO_W,)
-    ),
+    (SupplyConfig, "low_line_watts"): Range(20, 200_000, "W", "the rating of one supply at 100 to 127 V", (KILO_W,)),
     (SupplyConfig, "watts"): Range(20, 200_000, "W", "the rating of one supply", (KILO_W,)),
 }
 CHECKED_ELSEWHERE = frozenset({"volts", "tariff", "price", "psu", "ir", "tr", "isd", "tsd", "ii"})
@@ -207,9 +197,17 @@ _COUNTRIES = frozenset(_CODES.split())
 def check_ranges(where: str, site: PowerConfig) -> None:
     """Refuse numbers and a region that can't be. Raises `ConfigError` with place, reason and cure."""
     if site.region is not None and site.region not in _COUNTRIES:
-        raise ConfigError(f"{where}: region", f"there is no country {site.region!r}", "Write the two letters of ISO 3166, US or DE for example, or EU.")  # fmt: skip
+        raise ConfigError(
+            f"{where}: region",
+            f"there is no country {site.region!r}",
+            "Write the two letters of ISO 3166, US or DE for example, or EU.",
+        )
     if not re.fullmatch("[A-Z]{3}", site.site.currency):
-        raise ConfigError(f"{where}: site.currency", f"{site.site.currency!r} is no currency", "Write the three letters of ISO 4217: USD, EUR or JPY for example.")  # fmt: skip
+        raise ConfigError(
+            f"{where}: site.currency",
+            f"{site.site.currency!r} is no currency",
+            "Write the three letters of ISO 4217: USD, EUR or JPY for example.",
+        )
     prices = [("tariff", site.site.tariff)]
     prices += [(f"tariffs[{n}].price", rate.price) for n, rate in enumerate(site.site.tariffs)]
     for key, price in prices:
@@ -229,10 +227,18 @@ def check_together(where: str, site: PowerConfig) -> None:
     """Refuse numbers that can't be beside each other. Raises `ConfigError`."""
     for name, ups in site.ups.items():
         if ups.volt_amps is not None and ups.volt_amps < ups.watts:
-            raise ConfigError(f"{where}: ups.{name}.volt_amps", f"{ups.volt_amps:g} VA are less than its {quoted(ups.watts, 'W')}, and a power factor is at most 1", f"Write at least {ups.watts:g}, as on its label.")  # fmt: skip
+            raise ConfigError(
+                f"{where}: ups.{name}.volt_amps",
+                f"{ups.volt_amps:g} VA are less than its {quoted(ups.watts, 'W')}, and a power factor is at most 1",
+                f"Write at least {ups.watts:g}, as on its label.",
+            )
     for name, source in site.sources.items():
         if source.kw is not None and source.kva is not None and source.kva < source.kw:
-            raise ConfigError(f"{where}: sources.{name}.kva", f"{source.kva:g} kVA are less than its {quoted(source.kw, 'kW')}, and a power factor is at most 1", f"Write at least {source.kw:g}.")  # fmt: skip
+            raise ConfigError(
+                f"{where}: sources.{name}.kva",
+                f"{source.kva:g} kVA are less than its {quoted(source.kw, 'kW')}, and a power factor is at most 1",
+                f"Write at least {source.kw:g}.",
+            )
     for name, node in site.nodes.items():
         _check_idle(f"{where}: nodes.{name}", node)
         _check_host(f"{where}: nodes.{name}", node)
@@ -270,7 +276,11 @@ def _check_host(place: str, node: NodeConfig) -> None:
     gpus = sum(part.count * part.card.tdp_watts for part in gpu_parts(place, node))
     most = max(_HOST, _HOST_OVER_GPUS * gpus)
     if node.host_watts > most:
-        raise ConfigError(f"{place}.host_watts", f"{exact_watts(node.host_watts)} beside GPUs of {exact_watts(gpus)}: all of a machine but its GPUs draws less", f"Write the watts of its processors, memory, fans and disks, {most:,g} at most: host_watts = 250 for a desktop, 3500 for a server of eight GPUs.")  # fmt: skip
+        raise ConfigError(
+            f"{place}.host_watts",
+            f"{exact_watts(node.host_watts)} beside GPUs of {exact_watts(gpus)}: all of a machine but its GPUs draws less",
+            f"Write the watts of its processors, memory, fans and disks, {most:,g} at most: host_watts = 250 for a desktop, 3500 for a server of eight GPUs.",
+        )
 
 
 def _check_cards(place: str, node: NodeConfig) -> None:
@@ -280,20 +290,32 @@ def _check_cards(place: str, node: NodeConfig) -> None:
     parts = gpu_parts(place, node)
     count = sum(part.count for part in parts)
     if not COUNT.holds(count) or not all(part.count for part in parts):
-        raise ConfigError(f"{place}.gpus", f"{count:,} GPUs in one machine are not to be had", 'Write 1 to 1,000 of them: gpus = "8x H100 SXM".')  # fmt: skip
+        raise ConfigError(
+            f"{place}.gpus",
+            f"{count:,} GPUs in one machine are not to be had",
+            'Write 1 to 1,000 of them: gpus = "8x H100 SXM".',
+        )
     for part in parts:
         card = part.card
         if node.floor_watts is not None and node.floor_watts > card.tdp_watts:
-            raise ConfigError(f"{place}.floor_watts", f"the lowest cap of {quoted(node.floor_watts, 'W')} is above the {quoted(card.tdp_watts, 'W')} of {card.name}", f"Write at most {card.tdp_watts:g}: nvidia-smi -q -d POWER shows it as the least limit.")  # fmt: skip
-        if node.cap_watts is not None and node.cap_watts > _OVER_TDP * card.tdp_watts and isinstance(node.gpus, str):  # fmt: skip
-            raise ConfigError(f"{place}.cap_watts", f"{quoted(node.cap_watts, 'W')} is far above the {quoted(card.tdp_watts, 'W')} of {card.name}", f"Write its limit per GPU: cap_watts = {card.tdp_watts:g}.")  # fmt: skip
+            raise ConfigError(
+                f"{place}.floor_watts",
+                f"the lowest cap of {quoted(node.floor_watts, 'W')} is above the {quoted(card.tdp_watts, 'W')} of {card.name}",
+                f"Write at most {card.tdp_watts:g}: nvidia-smi -q -d POWER shows it as the least limit.",
+            )
+        if node.cap_watts is not None and node.cap_watts > _OVER_TDP * card.tdp_watts and isinstance(node.gpus, str):
+            raise ConfigError(
+                f"{place}.cap_watts",
+                f"{quoted(node.cap_watts, 'W')} is far above the {quoted(card.tdp_watts, 'W')} of {card.name}",
+                f"Write its limit per GPU: cap_watts = {card.tdp_watts:g}.",
+            )
 
 
 def _check(place: str, spec: msgspec.Struct) -> None:
     if isinstance(spec, RedundancyConfig):
         for key in ("group", "role"):
             if not getattr(spec, key).strip():
-                raise ConfigError(f"{place}.{key}", "it is empty", 'Write redundancy = { group = "R12", role = "A" }.')  # fmt: skip
+                raise ConfigError(f"{place}.{key}", "it is empty", 'Write redundancy = { group = "R12", role = "A" }.')
     for name in spec.__struct_fields__:
         value = getattr(spec, name)
         found = range_of(type(spec), name)
@@ -323,9 +345,7 @@ _BUSBAR = (40.0, 60.0)
 _SAME_VOLTS = 0.1
 """Nominal voltages of one system differ by less: 380, 400 and 415 V."""
 _BETWEEN_LINES = frozenset({380, 400, 415, 480, 600})
-_NOMINAL = (
-    100, 110, 115, 120, 127, 200, 208, 220, 230, 240, 277, 347, 380, 400, 415, 480, 600, 690,
-)  # fmt: skip
+_NOMINAL = (100, 110, 115, 120, 127, 200, 208, 220, 230, 240, 277, 347, 380, 400, 415, 480, 600, 690)
 
 
 def check_volts(place: str, volts: float, spec: msgspec.Struct) -> None:
@@ -336,11 +356,21 @@ def check_volts(place: str, volts: float, spec: msgspec.Struct) -> None:
         return
     if several and _LOWEST <= volts < lowest:
         line = 208 if volts < 125 else 220
-        raise ConfigError(place, f"{quoted(volts, 'V')} between lines: no mains has so little", f"Did you mean {quoted(volts, 'V')} to neutral? Write the volts between lines: volts = {line}.")  # fmt: skip
-    side = "above the 1,000 V where medium voltage begins" if volts > _HIGHEST else f"below the {quoted(lowest, 'V')} of any mains"  # fmt: skip
+        raise ConfigError(
+            place,
+            f"{quoted(volts, 'V')} between lines: no mains has so little",
+            f"Did you mean {quoted(volts, 'V')} to neutral? Write the volts between lines: volts = {line}.",
+        )
+    side = (
+        "above the 1,000 V where medium voltage begins"
+        if volts > _HIGHEST
+        else f"below the {quoted(lowest, 'V')} of any mains"
+    )
     meant = _voltage_meant(volts)
     if 2000 <= volts <= 60_000:
-        cure = f"Did you mean {volts / 1000:g} kV, before the transformer? Write the volts at this breaker: volts = 400."
+        cure = (
+            f"Did you mean {volts / 1000:g} kV, before the transformer? Write the volts at this breaker: volts = 400."
+        )
     elif meant is not None:
         cure = f"Did you mean {meant}? Write volts = {meant.rpartition(' = ')[2].split()[0]}."
     else:
@@ -350,7 +380,13 @@ def check_volts(place: str, volts: float, spec: msgspec.Struct) -> None:
 
 def _voltage_meant(volts: float) -> str | None:
     """Return the nominal voltage that was meant, with its unit."""
-    for factor, words in ((1000, "{} kV = {} V"), (0.001, "{} mV = {} V"), (10, "{} with one more digit = {} V"), (0.1, "{} with one digit less = {} V"), (0.01, "{} without its decimals = {} V")):  # fmt: skip
+    for factor, words in (
+        (1000, "{} kV = {} V"),
+        (0.001, "{} mV = {} V"),
+        (10, "{} with one more digit = {} V"),
+        (0.1, "{} with one digit less = {} V"),
+        (0.01, "{} without its decimals = {} V"),
+    ):
         found = volts * factor
         nominal = next((one for one in _NOMINAL if abs(found / one - 1) < 0.01), None)
         if nominal is not None:
@@ -378,10 +414,12 @@ def check_circuit_volts(where: str, site: PowerConfig, circuits: Mapping[str, Ci
             lines = above.outlet_ratio if len(circuit.poles) > 1 else 1.0
             has = above.volts / above.sag * lines
             if abs(spec.volts / has - 1) > _SAME_VOLTS:
-                between = (
-                    "between two lines" if len(circuit.poles) > 1 else "from a line to neutral"
+                between = "between two lines" if len(circuit.poles) > 1 else "from a line to neutral"
+                raise ConfigError(
+                    f"{where}: circuits.{name}.volts",
+                    f"{quoted(spec.volts, 'V')}, and {above.id}, which feeds it, has {quoted(round(has), 'V')} {between}",
+                    "Remove volts, which are inherited, or put a transformer between them: [power.transformers.PDU].",
                 )
-                raise ConfigError(f"{where}: circuits.{name}.volts", f"{quoted(spec.volts, 'V')}, and {above.id}, which feeds it, has {quoted(round(has), 'V')} {between}", "Remove volts, which are inherited, or put a transformer between them: [power.transformers.PDU].")  # fmt: skip
         _check_connector(f"{where}: circuits.{name}.connector", spec.connector, circuit)
         if (
             spec.breaker is not None
@@ -393,11 +431,17 @@ def check_circuit_volts(where: str, site: PowerConfig, circuits: Mapping[str, Ci
             cure = "Write poles = 3, and the volts between lines."
             if rated / 100 in {10, 15, 16, 20, 25, 30, 32}:
                 cure = f"Did you mean {amperes(rated / 100)}, without its decimals? Write breaker = {rated / 100:g}."
-            raise ConfigError(f"{where}: circuits.{name}.breaker", f"{amperes(rated)} on one pole: breakers of one pole end at {amperes(_ONE_POLE)}", cure)  # fmt: skip
+            raise ConfigError(
+                f"{where}: circuits.{name}.breaker",
+                f"{amperes(rated)} on one pole: breakers of one pole end at {amperes(_ONE_POLE)}",
+                cure,
+            )
     for name, node in site.nodes.items():
         for number, cord in enumerate(node.cords):
             if cord.circuit in circuits:
-                _check_connector(f"{where}: nodes.{name}.cords[{number}].connector", cord.connector, circuits[cord.circuit])  # fmt: skip
+                _check_connector(
+                    f"{where}: nodes.{name}.cords[{number}].connector", cord.connector, circuits[cord.circuit]
+                )
 
 
 def _check_connector(place: str, connector: str | None, circuit: Circuit) -> None:
@@ -406,7 +450,11 @@ def _check_connector(place: str, connector: str | None, circuit: Circuit) -> Non
     low, high = find_connector(place, connector).volts
     offered = (circuit.volts / circuit.sag, circuit.nominal_volts)
     if not any(low * 0.9 <= one <= high * 1.06 for one in offered):
-        raise ConfigError(place, f"{connector} is made for {low:g} to {quoted(high, 'V')}, and the circuit has {quoted(round(circuit.nominal_volts), 'V')}", "Name the connector that is there: 5-15 has 120 V, 6-20 and L6-30 have 208 or 240 V, C19 any.")  # fmt: skip
+        raise ConfigError(
+            place,
+            f"{connector} is made for {low:g} to {quoted(high, 'V')}, and the circuit has {quoted(round(circuit.nominal_volts), 'V')}",
+            "Name the connector that is there: 5-15 has 120 V, 6-20 and L6-30 have 208 or 240 V, C19 any.",
+        )
 
 
 def pole_notices(site: PowerConfig, circuits: Mapping[str, Circuit]) -> list[str]:
@@ -415,7 +463,7 @@ def pole_notices(site: PowerConfig, circuits: Mapping[str, Circuit]) -> list[str
         f"circuits.{name}: {quoted(spec.volts, 'V')} on one pole: it is counted to neutral. Write poles = 3 where that is between lines"
         for name, spec in site.circuits.items()
         if spec.volts in _BETWEEN_LINES and len(circuits[name].poles) == 1 and circuits[name].parent is None
-    ]  # fmt: skip
+    ]
 
 
 # Supplies, and the voltage between the poles that they are plugged into.
@@ -447,9 +495,12 @@ def input_window(node: NodeConfig | None, machine: Machine) -> tuple[float, floa
 
 
 def check_supply_volts(
-    where: str, site: PowerConfig, circuits: Mapping[str, Circuit], machines: Mapping[str, Machine],
+    where: str,
+    site: PowerConfig,
+    circuits: Mapping[str, Circuit],
+    machines: Mapping[str, Machine],
     cords: Sequence[Plugged],
-) -> None:  # fmt: skip
+) -> None:
     """Refuse a cord between poles whose voltage the machine's supplies do not take."""
     for cord in cords:
         node = site.nodes.get(cord.machine)
@@ -465,7 +516,11 @@ def check_supply_volts(
             continue
         shown = " or ".join(quoted(round(volts), "V") for volts in offered)
         takes = f"{round(window[0] / 0.9)} to {quoted(round(window[1] / 1.1), 'V')}"
-        raise ConfigError(f"{where}: nodes.{cord.machine}", f"its supplies take {takes}, and {cord.circuit} has {shown} there", _other_outlet(circuit, count, offered))  # fmt: skip
+        raise ConfigError(
+            f"{where}: nodes.{cord.machine}",
+            f"its supplies take {takes}, and {cord.circuit} has {shown} there",
+            _other_outlet(circuit, count, offered),
+        )
 
 
 def _other_outlet(circuit: Circuit, count: int, offered: Sequence[float]) -> str:
@@ -480,16 +535,15 @@ def _other_outlet(circuit: Circuit, count: int, offered: Sequence[float]) -> str
 def mains_notices(site: PowerConfig) -> list[str]:
     """Return notices (E24) of circuits whose voltage is assumed from a region that does not decide it."""
     unsure = [
-        f"circuits.{name}" for name, circuit in site.circuits.items()
+        f"circuits.{name}"
+        for name, circuit in site.circuits.items()
         if circuit.volts is None and circuit.parent is None and circuit.panel is None
-    ]  # fmt: skip
+    ]
     if site.region is None or not unsure:
         return []
     mains = MAINS.get(site.region)
     if mains is None:
-        return [
-            f"{', '.join(unsure)}: the mains of {site.region} are not in the table; 230 V are assumed, write volts"
-        ]
+        return [f"{', '.join(unsure)}: the mains of {site.region} are not in the table; 230 V are assumed, write volts"]
     if not mains.also:
         return []
     others = " or ".join(quoted(volts, "V") for volts in mains.also)
@@ -504,5 +558,7 @@ def cap_notices(site: PowerConfig) -> list[str]:
     for name, node in site.nodes.items():
         floor = lowest_cap(node)
         if node.cap_watts is not None and floor is not None and node.cap_watts < floor:
-            found.append(f"nodes.{name}.cap_watts: {quoted(node.cap_watts, 'W')} is below the cards' floor of {quoted(floor, 'W')}, which is planned with; write floor_watts where the driver takes less")  # fmt: skip
+            found.append(
+                f"nodes.{name}.cap_watts: {quoted(node.cap_watts, 'W')} is below the cards' floor of {quoted(floor, 'W')}, which is planned with; write floor_watts where the driver takes less"
+            )
     return found

@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from power.devices.breaker import (
-    Band,
-    Curve,
-    band,
-    continuous_ratio,
-    default_curve,
-    effective_amps,
-    latest_amps,
-)
+from power.devices.breaker import Band, Curve, band, continuous_ratio, default_curve, effective_amps, latest_amps
 from power.devices.connectors import find_connector
 from power.devices.lsi import LsiSettings, check
 from power.site.config import PowerConfig
@@ -36,10 +28,18 @@ class Protection:
 
 
 def protect(
-    place: str, rated_amps: float | None, volts: float, site: PowerConfig, *, curve: Curve | None = None,
-    lsi: LsiSettings | None = None, continuous: float | None = None, grouping: float = 1.0,
-    connector: str | None = None, derated: bool = False,
-) -> Protection:  # fmt: skip
+    place: str,
+    rated_amps: float | None,
+    volts: float,
+    site: PowerConfig,
+    *,
+    curve: Curve | None = None,
+    lsi: LsiSettings | None = None,
+    continuous: float | None = None,
+    grouping: float = 1.0,
+    connector: str | None = None,
+    derated: bool = False,
+) -> Protection:
     """Return the protection of a circuit of this rating; None is no known breaker, which limits nothing.
 
     `derated`: the rating is the continuous limit already. Raises `ConfigError` with place and cure.
@@ -56,7 +56,7 @@ def protect(
         usual = default_curve(volts, site.region)
         most = find_connector(f"{place}.connector", connector).limit_amps(usual is Curve.UL489)
     if derated:
-        return Protection(rated_amps, rated_amps, min(rated_amps, most), None, band(found, rated_amps, lsi))  # fmt: skip
+        return Protection(rated_amps, rated_amps, min(rated_amps, most), None, band(found, rated_amps, lsi))
     effective = effective_amps(carries, found, site.site.ambient_c, grouping)
     ratio = continuous_ratio(found, volts, site.region) if continuous is None else continuous
     limit = min(carries * ratio, effective, most)
@@ -67,8 +67,14 @@ def protect(
 
 def _check_lsi(place: str, curve: Curve | None, lsi: LsiSettings) -> None:
     if curve is not Curve.LSI:
-        raise ConfigError(f"{place}.lsi", "the settings of an electronic trip unit need its class", 'Write curve = "LSI".')  # fmt: skip
+        raise ConfigError(
+            f"{place}.lsi", "the settings of an electronic trip unit need its class", 'Write curve = "LSI".'
+        )
     try:
         check(lsi)
     except ValueError as error:
-        raise ConfigError(f"{place}.lsi", str(error), "Write what its dials show: lsi = { ir = 0.9, tr = 16, isd = 6, tsd = 0.2, ii = 10 }.") from error  # fmt: skip
+        raise ConfigError(
+            f"{place}.lsi",
+            str(error),
+            "Write what its dials show: lsi = { ir = 0.9, tr = 16, isd = 6, tsd = 0.2, ii = 10 }.",
+        ) from error

@@ -64,6 +64,14 @@ def check_rates(where: str, flat: float | None, rates: Sequence[TariffRate]) -> 
     """Raise `ConfigError` for implausible prices."""
     for number, rate in enumerate(rates):
         if not rate.days:
-            raise ConfigError(f"{where}.tariffs[{number}]", "it has no day on which it holds", 'Write { from = "22:00", to = "06:00", price = 0.12 }.')  # fmt: skip
+            raise ConfigError(
+                f"{where}.tariffs[{number}]",
+                "it has no day on which it holds",
+                'Write { from = "22:00", to = "06:00", price = 0.12 }.',
+            )
     if rates and mean_price(flat, rates) is None:
-        raise ConfigError(f"{where}.tariffs", "some hours of the week have no price", "Write tariff = 0.30 for the hours that no entry names.")  # fmt: skip
+        raise ConfigError(
+            f"{where}.tariffs",
+            "some hours of the week have no price",
+            "Write tariff = 0.30 for the hours that no entry names.",
+        )

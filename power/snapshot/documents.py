@@ -40,9 +40,7 @@ def circuit_states(
     """Return every row of the circuit snapshot, parents before what they feed. `parts`: leaves out rows that
     can't be made; without it one such row raises."""
     nodes = _nodes(layout)
-    columns = {
-        name.removeprefix("circuit_"): values.tolist() for name, values in snapshot.columns.items()
-    }
+    columns = {name.removeprefix("circuit_"): values.tolist() for name, values in snapshot.columns.items()}
     facts = snapshot.facts or ({},) * len(snapshot.names)
 
     def make(row: int) -> CircuitState:
@@ -86,15 +84,11 @@ def _nodes(layout: SiteLayout) -> dict[str, list[str]]:
     return {name: list(its) for name, its in found.items()}
 
 
-def row_states(
-    snapshot: PowerSnapshot, alerts: Alerts, parts: Parts | None = None
-) -> list[RowState]:
+def row_states(snapshot: PowerSnapshot, alerts: Alerts, parts: Parts | None = None) -> list[RowState]:
     """Return every row of a budget, UPS or supply snapshot. `parts`: as of `circuit_states`."""
     unknown = [math.nan] * len(snapshot.names)
     prefix = f"{snapshot.kind}_"
-    columns = {
-        name.removeprefix(prefix): values.tolist() for name, values in snapshot.columns.items()
-    }
+    columns = {name.removeprefix(prefix): values.tolist() for name, values in snapshot.columns.items()}
     facts = snapshot.facts or ({},) * len(snapshot.names)
 
     def make(row: int) -> RowState:
@@ -103,9 +97,7 @@ def row_states(
             load_state=_state(columns.get("load_state", unknown)[row]),
             load_state_seconds=plain(columns.get("load_state_seconds", unknown)[row]),
             quantities={
-                column: plain(values[row])
-                for column, values in columns.items()
-                if not column.startswith("load_state")
+                column: plain(values[row]) for column, values in columns.items() if not column.startswith("load_state")
             },
             alerts=list(alerts.get(snapshot.names[row], ())),
             facts=dict(facts[row]),
@@ -137,11 +129,7 @@ def _state(number: float) -> LoadState | None:
 
 
 def _circuit(
-    circuit: Circuit,
-    row: Mapping[str, float],
-    nodes: list[str],
-    alerts: list[str],
-    facts: dict[str, str],
+    circuit: Circuit, row: Mapping[str, float], nodes: list[str], alerts: list[str], facts: dict[str, str]
 ) -> CircuitState:
     def get(name: str) -> float | None:
         return plain(row.get(name, math.nan))
@@ -172,9 +160,7 @@ def _circuit(
         above_continuous_seconds=get("above_continuous_seconds"),
         heat_ratio=get("heat_ratio"),
         trip_known=not any(math.isnan(seconds) for seconds in trip),
-        trip_seconds=TripSeconds(
-            earliest=plain(trip[0], 1), nominal=plain(trip[1], 1), latest=plain(trip[2], 1)
-        ),
+        trip_seconds=TripSeconds(earliest=plain(trip[0], 1), nominal=plain(trip[1], 1), latest=plain(trip[2], 1)),
         assumed_watts=get("assumed_watts"),
         committed_watts=get("committed_watts"),
         committed_continuous_ratio=get("committed_continuous_ratio"),
@@ -187,4 +173,4 @@ def _circuit(
         alerts=alerts,
         facts=facts,
         more={name: plain(value) for name, value in row.items() if name not in _SHOWN},
-    )  # fmt: skip
+    )

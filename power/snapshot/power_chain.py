@@ -34,9 +34,7 @@ class Branch:
     """State of each circuit, also through those that feed the `feeders`."""
 
 
-def branch(
-    circuits: Sequence[CircuitState], around: str = "", most_nodes: int = MOST_NODES
-) -> Branch:
+def branch(circuits: Sequence[CircuitState], around: str = "", most_nodes: int = MOST_NODES) -> Branch:
     """Return what is drawn of circuits. `circuits`: the most urgent first; `around`: the circuit whose branch is
     wanted, or "" for the most urgent one's where not all fit; `most_nodes`: nodes that are drawn."""
     by_name = {one.id: one for one in circuits}
@@ -47,7 +45,7 @@ def branch(
     else:
         chosen = leaves if _fits(leaves, most_nodes) else _with_other_sides(leaves[:1], leaves)
     chosen = sorted(chosen, key=lambda one: (one.parent or "", one.id))
-    feeders = [by_name[name] for name in dict.fromkeys(one.parent for one in chosen) if name in by_name]  # fmt: skip
+    feeders = [by_name[name] for name in dict.fromkeys(one.parent for one in chosen) if name in by_name]
     nodes = sorted({name for one in chosen for name in one.nodes})
     folded, left_out = len(leaves) - len(chosen), max(0, len(nodes) - most_nodes)
     return Branch(feeders, chosen, nodes[:most_nodes], folded, left_out, around, _states(by_name))
@@ -81,15 +79,19 @@ def circuit_pieces(
             fed.setdefault(above, []).append(found.states.get(name, ChainState.UNKNOWN))
     sources = dict.fromkeys(
         above for name in order for above in _inputs(layout.circuits[name]) if above not in layout.circuits
-    )  # fmt: skip
+    )
     for name in sources:
         yield ChainPiece(
-            id=f"source/{name}", kind=ChainKind.SOURCE, name=name, label=name,
-            state=source_state(fed.get(name, ())), load=ChainLoad.UNKNOWN,
-        )  # fmt: skip
+            id=f"source/{name}",
+            kind=ChainKind.SOURCE,
+            name=name,
+            label=name,
+            state=source_state(fed.get(name, ())),
+            load=ChainLoad.UNKNOWN,
+        )
     for name in order:
         circuit = layout.circuits[name]
-        parents = [f"{'circuit' if above in layout.circuits else 'source'}/{above}" for above in _inputs(circuit)]  # fmt: skip
+        parents = [f"{'circuit' if above in layout.circuits else 'source'}/{above}" for above in _inputs(circuit)]
         state = found.states.get(name, ChainState.UNKNOWN)
         now = by_name.get(name) or CircuitState(name)  # one that can't be computed is a piece too
         yield _circuit_piece(now, circuit, parents, state, severity.get(name, ""))
@@ -119,19 +121,30 @@ def _inputs(circuit: Circuit) -> list[str]:
 
 def _circuit_piece(
     circuit: CircuitState, element: Circuit, parents: list[str], state: ChainState, severity: str
-) -> ChainPiece:  # fmt: skip
+) -> ChainPiece:
     ratio, rated = share(circuit), circuit.rated_amps
     amps = [each for each in circuit.amps.values() if each is not None]
     now = max(amps) if amps and known(circuit) else None
     watts = load(circuit)
     return ChainPiece(
-        id=f"circuit/{circuit.id}", kind=ChainKind(element.kind), name=circuit.id, label=circuit.id, parents=parents,
-        state=state, load=_load(circuit, watts), watts=watts,
+        id=f"circuit/{circuit.id}",
+        kind=ChainKind(element.kind),
+        name=circuit.id,
+        label=circuit.id,
+        parents=parents,
+        state=state,
+        load=_load(circuit, watts),
+        watts=watts,
         assumed_watts=circuit.assumed_watts if watts is not None else None,
-        amps=now if ratio is None or rated is None else round(ratio * rated, 4), load_ratio=ratio, rated_amps=rated,
-        continuous_amps=circuit.continuous_amps, trip_known=circuit.trip_known, trip_seconds=circuit.trip_seconds,
-        group=circuit.group, severity=severity,
-    )  # fmt: skip
+        amps=now if ratio is None or rated is None else round(ratio * rated, 4),
+        load_ratio=ratio,
+        rated_amps=rated,
+        continuous_amps=circuit.continuous_amps,
+        trip_known=circuit.trip_known,
+        trip_seconds=circuit.trip_seconds,
+        group=circuit.group,
+        severity=severity,
+    )
 
 
 def _load(circuit: CircuitState, watts: float | None) -> ChainLoad:
@@ -150,13 +163,10 @@ def _states(circuits: Mapping[str, CircuitState]) -> dict[str, ChainState]:
     own = {name: _own_state(one) for name, one in circuits.items()}
 
     def dark_above(name: str) -> bool:
-        return any(own[above] is ChainState.OPEN for above in _above(circuits[name], circuits) - {name})  # fmt: skip
+        return any(own[above] is ChainState.OPEN for above in _above(circuits[name], circuits) - {name})
 
     quiet = {ChainState.IDLE, ChainState.UNKNOWN, ChainState.ASSUMED}
-    return {
-        name: ChainState.LOST if state in quiet and dark_above(name) else state
-        for name, state in own.items()
-    }
+    return {name: ChainState.LOST if state in quiet and dark_above(name) else state for name, state in own.items()}
 
 
 def _own_state(circuit: CircuitState) -> ChainState:
@@ -188,9 +198,7 @@ def _fits(leaves: Sequence[CircuitState], most_nodes: int) -> bool:
     return len(leaves) <= MOST_CIRCUITS and len(nodes) <= most_nodes
 
 
-def _with_other_sides(
-    first: Sequence[CircuitState], leaves: Sequence[CircuitState]
-) -> list[CircuitState]:
+def _with_other_sides(first: Sequence[CircuitState], leaves: Sequence[CircuitState]) -> list[CircuitState]:
     """Return circuits with those that feed their nodes too: the other sides of their redundancy."""
     names = {one.id for one in first}
     its = {node for one in first for node in one.nodes[:MOST_NODES]}

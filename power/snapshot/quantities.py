@@ -15,32 +15,23 @@ METER_FAULTS = tuple(enumerate(fault.value for fault in MeterFault))
 
 
 def _circuit(
-    name: str,
-    unit: Unit,
-    text: str,
-    *,
-    kind: Kind = Kind.GAUGE,
-    states: tuple[tuple[int, str], ...] = (),
+    name: str, unit: Unit, text: str, *, kind: Kind = Kind.GAUGE, states: tuple[tuple[int, str], ...] = ()
 ) -> Quantity:
     snapshot = SnapshotKind.CIRCUIT
-    return Quantity(name=f"{snapshot}_{name}", unit=unit, help=text, snapshot_kind=snapshot, kind=kind, states=states)  # fmt: skip
+    return Quantity(name=f"{snapshot}_{name}", unit=unit, help=text, snapshot_kind=snapshot, kind=kind, states=states)
 
 
 def _other(
-    snapshot: SnapshotKind,
-    name: str,
-    unit: Unit,
-    text: str,
-    states: tuple[tuple[int, str], ...] = (),
+    snapshot: SnapshotKind, name: str, unit: Unit, text: str, states: tuple[tuple[int, str], ...] = ()
 ) -> Quantity:
-    return Quantity(name=f"{snapshot}_{name}", unit=unit, help=text, snapshot_kind=snapshot, states=states)  # fmt: skip
+    return Quantity(name=f"{snapshot}_{name}", unit=unit, help=text, snapshot_kind=snapshot, states=states)
 
 
 def _states(snapshot: SnapshotKind, of: str) -> tuple[Quantity, Quantity]:
     return (
         _other(snapshot, "load_state", Unit.STATE, f"How {of} is known: the worst of its parts.", LOAD_STATES),
         _other(snapshot, "load_state_seconds", Unit.SECONDS, f"Time for which {snapshot}_load_state has been so."),
-    )  # fmt: skip
+    )
 
 
 QUANTITIES: tuple[Quantity, ...] = (

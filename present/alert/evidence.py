@@ -37,9 +37,7 @@ def nearby_what(one: NearbyEvent) -> str:
 
 def nearby_row(card: Evidence) -> FactRow:
     """Return what else happened on the node, in a few words."""
-    return FactRow(
-        "within 5 min", counted_words([*map(nearby_what, card.nearby)], card.nearby_total)
-    )
+    return FactRow("within 5 min", counted_words([*map(nearby_what, card.nearby)], card.nearby_total))
 
 
 def counted_words(words: Sequence[str], total: int = 0) -> str:

@@ -53,9 +53,7 @@ def where_row(incident: Incident) -> FactRow:
     shared = next((incident.group[key] for key in _GROUPED_BY if incident.group.get(key)), "")
     lead = incident.alerts[0] if incident.alerts else None
     name = shared or next((one.node or one.name for one in incident.alerts), "")
-    return FactRow(
-        "where", name or ABSENT if lead is None else place_of(lead), short=name or ABSENT
-    )
+    return FactRow("where", name or ABSENT if lead is None else place_of(lead), short=name or ABSENT)
 
 
 def title_of(lead: Alert, alerts: Sequence[Alert]) -> str:
@@ -179,7 +177,7 @@ def inhibited_row(incident: Incident) -> FactRow:
     number = max(incident.hidden, len(incident.inhibited))
     if not number:
         return FactRow("inhibited", "")
-    return FactRow("inhibited", counted(number, "consequence"), note="not notified", short=f"+{number:,} hidden")  # fmt: skip
+    return FactRow("inhibited", counted(number, "consequence"), note="not notified", short=f"+{number:,} hidden")
 
 
 def matchers_words(silence: Silence) -> str:
@@ -195,9 +193,7 @@ def silence_kind(silence: Silence) -> str:
 def silence_row(silence: Silence, now: int) -> FactRow:
     """Return whether a silence holds, and the time until that changes. `now`: ns since 1970."""
     if now < silence.starts:
-        return FactRow(
-            "state", "begins in", Tone.DIM, until=(silence.starts - now) / 1e9, short="planned"
-        )
+        return FactRow("state", "begins in", Tone.DIM, until=(silence.starts - now) / 1e9, short="planned")
     if now < silence.ends:
         return FactRow("state", "ends in", until=(silence.ends - now) / 1e9, short="in force")
     return FactRow("state", "over", Tone.DIM, short="over")

@@ -49,7 +49,7 @@ def assumed_share(circuit: CircuitState) -> float:
     ratio = share(circuit)
     if ratio is None or not assumed(circuit):
         return 0.0
-    return ratio * min(1.0, (circuit.assumed_watts or 0.0) / circuit.watts) if circuit.watts else ratio  # fmt: skip
+    return ratio * min(1.0, (circuit.assumed_watts or 0.0) / circuit.watts) if circuit.watts else ratio
 
 
 def bar_marks(circuit: CircuitState) -> list[tuple[str, float]]:
@@ -98,9 +98,7 @@ def continuous_watts(circuit: CircuitState) -> float | None:
     return circuit.continuous_amps * per_amp
 
 
-def by_urgency(
-    circuits: Iterable[CircuitState], status: Callable[[str], int]
-) -> list[CircuitState]:
+def by_urgency(circuits: Iterable[CircuitState], status: Callable[[str], int]) -> list[CircuitState]:
     """Return circuits, the most urgent first: by time to trip, alert, time to the rating, load.
     `status`: how bad the worst alert of a circuit is, 0 for none."""
 
@@ -109,14 +107,12 @@ def by_urgency(
         load = round(
             max(share(circuit) or 0.0, circuit.continuous_ratio or 0.0), 2
         )  # as it is shown: rows keep their places
-        return (FAR if trip is None else trip, -status(circuit.id), FAR if full is None else full, -load)  # fmt: skip
+        return (FAR if trip is None else trip, -status(circuit.id), FAR if full is None else full, -load)
 
     return sorted(circuits, key=key)
 
 
-def tree(
-    circuits: Sequence[CircuitState], folded: frozenset[str] = frozenset()
-) -> list[tuple[int, CircuitState]]:
+def tree(circuits: Sequence[CircuitState], folded: frozenset[str] = frozenset()) -> list[tuple[int, CircuitState]]:
     """Return depth and circuit, each below its feeder, in the order given; folded ones without what they
     feed."""
     children: dict[str | None, list[CircuitState]] = {}

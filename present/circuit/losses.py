@@ -26,7 +26,7 @@ def planned_trip(circuit: CircuitPlan) -> FactRow:
         known = circuit.trip_known and not circuit.unknown
         why = ", as its load is not" if circuit.unknown else ""
         return FactRow("trip", trip_words(known=known, why=why), Tone.DIM)
-    return FactRow("trip", f"{MAY_TRIP} in", Tone.CRIT, until=earliest, note=trip_range(earliest, trip.get("latest")))  # fmt: skip
+    return FactRow("trip", f"{MAY_TRIP} in", Tone.CRIT, until=earliest, note=trip_range(earliest, trip.get("latest")))
 
 
 def limit_share(element: SurvivorPlan) -> float:

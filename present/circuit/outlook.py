@@ -87,15 +87,11 @@ def next_row(circuit: CircuitState, alert: Tone = Tone.PLAIN, elapsed: float = 0
         case NextKind.FULL:
             return FactRow("next", "trend: rating in", alert, until=left, short="100% in")
         case NextKind.OVER:
-            return FactRow(
-                "next", f"over its {CONTINUOUS}", alert, since=seconds, short="> continuous"
-            )
+            return FactRow("next", f"over its {CONTINUOUS}", alert, since=seconds, short="> continuous")
         case NextKind.ASSUMED:
             return FactRow("next", "over by assumed power", Tone.STALE, short="assumed power")
         case NextKind.CONTINUOUS:
-            return FactRow(
-                "next", f"trend: {CONTINUOUS} in", Tone.DIM, until=left, short="limit in"
-            )
+            return FactRow("next", f"trend: {CONTINUOUS} in", Tone.DIM, until=left, short="limit in")
         case NextKind.WAS_OVER:
             return FactRow("next", f"fell below its {CONTINUOUS}", Tone.DIM, short="was over")
         case NextKind.NOTHING | NextKind.UNKNOWN:
@@ -104,7 +100,7 @@ def next_row(circuit: CircuitState, alert: Tone = Tone.PLAIN, elapsed: float = 0
 
 def outlook(
     circuit: CircuitState, alert: Tone = Tone.PLAIN, elapsed: float = 0.0, clock: Wording = estimated_duration
-) -> FactRow:  # fmt: skip
+) -> FactRow:
     """Return what happens next with all that is known of the trip, for a circuit's page. `clock` words its times."""
     row = next_row(circuit, alert, elapsed)
     trip = circuit.trip_seconds
@@ -112,7 +108,11 @@ def outlook(
         case NextKind.TRIP:
             ends = "a typical one of its kind holds"
             if trip.nominal is not None:
-                end = "perhaps never" if trip.latest is None else f"at the latest {clock(max(0.0, trip.latest - elapsed))}"  # fmt: skip
+                end = (
+                    "perhaps never"
+                    if trip.latest is None
+                    else f"at the latest {clock(max(0.0, trip.latest - elapsed))}"
+                )
                 ends = f"typically {clock(max(0.0, trip.nominal - elapsed))}, {end}"
             return replace(row, note=f"{ends}; an estimate, if the load of the last 10 s stays")
         case NextKind.NOTHING | NextKind.UNKNOWN:

@@ -6,26 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from api.power import CircuitState, LoadState
-from present.circuit.figures import (
-    assumed,
-    headroom_amps,
-    known,
-    load,
-    share,
-    watts_per_amp,
-)
+from present.circuit.figures import assumed, headroom_amps, known, load, share, watts_per_amp
 from present.circuit.outlook import CONTINUOUS, pressed
 from present.row import FactRow, Tone
-from present.units import (
-    amperes,
-    amperes_change,
-    kilowatt_hours,
-    number,
-    percent,
-    roughly,
-    watts,
-    watts_change,
-)
+from present.units import amperes, amperes_change, kilowatt_hours, number, percent, roughly, watts, watts_change
 from telemetry.text import ABSENT, duration
 
 OR = "; or "
@@ -48,7 +32,7 @@ def load_row(circuit: CircuitState) -> FactRow:
     label = "load" if circuit.sustained_ratio is None else "last 10 s"
     its = load(circuit)
     if its is not None:
-        return FactRow(label, about(circuit, watts(its)), Tone.STALE if assumed(circuit) else Tone.STRONG)  # fmt: skip
+        return FactRow(label, about(circuit, watts(its)), Tone.STALE if assumed(circuit) else Tone.STRONG)
     if circuit.load_state is LoadState.UNKNOWN and circuit.assumed_watts:  # it reported once
         return FactRow(label, "unknown", since=circuit.load_state_seconds, short=ABSENT)
     return FactRow(label, "no reading yet", short=ABSENT)
@@ -139,7 +123,7 @@ def minute_row(circuit: CircuitState, alert: Tone = Tone.PLAIN) -> FactRow:
     if ratio is None:
         return FactRow("last minute", "not known")
     note = f"over it for {duration(above)}" if above else ""
-    return FactRow("last minute", f"{percent(ratio)} {OF_LIMIT}", alert if ratio > 1 else Tone.PLAIN, note=note)  # fmt: skip
+    return FactRow("last minute", f"{percent(ratio)} {OF_LIMIT}", alert if ratio > 1 else Tone.PLAIN, note=note)
 
 
 def heat_row(circuit: CircuitState) -> FactRow:
@@ -147,14 +131,14 @@ def heat_row(circuit: CircuitState) -> FactRow:
     heat = circuit.heat_ratio
     if heat is None:
         return FactRow("breaker heat", "not known")
-    return FactRow("breaker heat", f"{percent(heat)} of what trips it", note="an estimate", short=percent(heat))  # fmt: skip
+    return FactRow("breaker heat", f"{percent(heat)} of what trips it", note="an estimate", short=percent(heat))
 
 
 def assumed_row(circuit: CircuitState) -> FactRow:
     """Return the part of the load that is assumed, and why."""
     if not known(circuit) or not assumed(circuit):
         return FactRow("assumed", "")
-    return FactRow("assumed", circuit.facts.get("assumed") or f"{watts(circuit.assumed_watts)} of it", Tone.STALE)  # fmt: skip
+    return FactRow("assumed", circuit.facts.get("assumed") or f"{watts(circuit.assumed_watts)} of it", Tone.STALE)
 
 
 def commitment_row(circuit: CircuitState) -> FactRow:
@@ -171,7 +155,7 @@ def loss_row(circuit: CircuitState) -> FactRow:
     ratio = circuit.survivor_continuous_ratio
     if ratio is None:
         return FactRow("after the worst loss", "")
-    return FactRow("after the worst loss", f"{percent(ratio)} {OF_LIMIT}", Tone.WARN if ratio > 1 else Tone.PLAIN)  # fmt: skip
+    return FactRow("after the worst loss", f"{percent(ratio)} {OF_LIMIT}", Tone.WARN if ratio > 1 else Tone.PLAIN)
 
 
 def trend_row(circuit: CircuitState) -> FactRow:

@@ -9,7 +9,7 @@ _KINDS = {"ups": "UPS"}
 
 def set_aside_lines(parts: Mapping[str, str]) -> list[str]:
     """Return a line for each part, by its kind and name: `meter/plug`, or `circuits/trips` for a step of all circuits."""
-    return [f"{_named(part)} can't be computed, and the others go on: {reason}" for part, reason in parts.items()]  # fmt: skip
+    return [f"{_named(part)} can't be computed, and the others go on: {reason}" for part, reason in parts.items()]
 
 
 def _named(part: str) -> str:

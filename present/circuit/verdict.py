@@ -51,14 +51,15 @@ def cap_verdict(plan: CapPlan, unknown: list[str]) -> PlanVerdict:
     if plan.over_watts:
         return PlanVerdict(
             False, f"No: caps alone are not enough, {exact_watts(plan.over_watts)} are left above {asked}{added}"
-        )  # fmt: skip
+        )
     if unknown:
         return PlanVerdict(None, f"Can't say: the draw of {_some(unknown)} is not known")
     left = max(0.0, plan.below_watts - plan.to_watts)
     what = "met with margin" if plan.with_margin else "met within the model's error only"
     return PlanVerdict(
-        True, f"Yes, {what}: {exact_watts(plan.to_watts)} ± {exact_watts(plan.sigma_watts)}, {exact_watts(left)} below {exact_watts(plan.below_watts)}"
-    )  # fmt: skip
+        True,
+        f"Yes, {what}: {exact_watts(plan.to_watts)} ± {exact_watts(plan.sigma_watts)}, {exact_watts(left)} below {exact_watts(plan.below_watts)}",
+    )
 
 
 def _faults(plan: PlanResult) -> Iterator[str]:
@@ -71,9 +72,7 @@ def _faults(plan: PlanResult) -> Iterator[str]:
     for one in circuits:
         if one.neutral_amps and one.rated_amps and one.neutral_amps > one.rated_amps:
             yield f"{amperes(one.neutral_amps)} on the neutral of {one.id}, whose breaker has {amperes(one.rated_amps)}"
-    for text in (
-        plan.overloads
-    ):  # notices, each of a place in the settings: of a circuit alone the name says nothing
+    for text in plan.overloads:  # notices, each of a place in the settings: of a circuit alone the name says nothing
         fault = text.removeprefix("nodes.").replace(": it ", " ", 1)
         yield fault.replace(f" into {circuits[0].id},", ",") if alone else fault
     for limit in plan.limits:
@@ -120,9 +119,7 @@ def _limited(one: CircuitPlan, *, alone: bool) -> str:
     """Return a circuit with what it bears: `a circuit that carries 16 A for hours`."""
     which = "that" if alone else "which"
     comma = "" if alone else ","
-    return (
-        f"{_name(one, alone=alone)}{comma} {which} carries {amperes(one.continuous_amps)} for hours"
-    )
+    return f"{_name(one, alone=alone)}{comma} {which} carries {amperes(one.continuous_amps)} for hours"
 
 
 def _name(one: CircuitPlan, *, alone: bool) -> str:

@@ -25,9 +25,7 @@ WALL = "node_wall_power_watts"
 MARGIN, LEAST_MARGIN = "gpu_thermal_margin_celsius", "gpu_thermal_margin_slowdown_celsius"
 LIMITS = {POWER: POWER_LIMIT, MEMORY: MEMORY_SIZE, CLOCK: CLOCK_LIMIT}
 """Metrics whose bar ends at the reading of another."""
-WORDS: Mapping[str, Wording] = {
-    POWER: exact_watts, HEAT: celsius, USE: percent, MEMORY: gibibytes, CLOCK: megahertz,
-}  # fmt: skip
+WORDS: Mapping[str, Wording] = {POWER: exact_watts, HEAT: celsius, USE: percent, MEMORY: gibibytes, CLOCK: megahertz}
 """Wording of a reading, by metric."""
 
 
@@ -71,7 +69,7 @@ def others(metric: str, values: Sequence[float]) -> str:
 def slowed(read: Read) -> str:
     """Return why speed is taken from a GPU for a fault, the worst first; "" where its clocks are free, or limited by its
     power limit alone."""
-    return ", ".join(word for metric, word in CLOCK_LIMITS.items() if word != POWER_CAP and read(metric))  # fmt: skip
+    return ", ".join(word for metric, word in CLOCK_LIMITS.items() if word != POWER_CAP and read(metric))
 
 
 def too_hot(read: Read) -> bool:
@@ -119,7 +117,7 @@ def _wall(page: NodePageReply) -> DeviceFigure:
     if against := contradiction(page.power):
         return DeviceFigure(FactRow("at the wall", watts(wall), Tone.WARN, note=against))
     if wall is not None:
-        return DeviceFigure(FactRow("at the wall", watts(wall), note=f"{at_gpus} at its GPUs" if at_gpus else ""))  # fmt: skip
+        return DeviceFigure(FactRow("at the wall", watts(wall), note=f"{at_gpus} at its GPUs" if at_gpus else ""))
     if its:
         note = _joined("at the wall it is not read", _partly(len(its), page.gpus))
         return DeviceFigure(FactRow("at its GPUs", at_gpus, note=note))
@@ -130,7 +128,7 @@ def _wall(page: NodePageReply) -> DeviceFigure:
 def _hottest(gpus: Sequence[GpuReply]) -> DeviceFigure:
     known = [one for one in gpus if HEAT in one.readings]
     if not known:
-        return DeviceFigure(FactRow("hottest GPU", UNKNOWN, Tone.STALE, note="no GPU reports its temperature"))  # fmt: skip
+        return DeviceFigure(FactRow("hottest GPU", UNKNOWN, Tone.STALE, note="no GPU reports its temperature"))
     worst = max(known, key=lambda one: one.readings[HEAT])
     read = worst.readings.get
     limit = limit_of(HEAT, read)
@@ -141,7 +139,7 @@ def _hottest(gpus: Sequence[GpuReply]) -> DeviceFigure:
     )
     tone = Tone.WARN if too_hot(read) else Tone.PLAIN
     label = f"hottest: {gpu_name('', worst.gpu.index)}"
-    return DeviceFigure(FactRow(label, celsius(read(HEAT)), tone, note=note), share_of_limit(HEAT, read))  # fmt: skip
+    return DeviceFigure(FactRow(label, celsius(read(HEAT)), tone, note=note), share_of_limit(HEAT, read))
 
 
 def _use(gpus: Sequence[GpuReply]) -> DeviceFigure:
@@ -150,7 +148,9 @@ def _use(gpus: Sequence[GpuReply]) -> DeviceFigure:
         return DeviceFigure(FactRow("use", UNKNOWN, Tone.STALE, note="no GPU reports its use"))
     mean = sum(one.readings[USE] for one in known) / len(known)
     least = min(known, key=lambda one: one.readings[USE])
-    low = f"least: {gpu_name('', least.gpu.index)}, {percent(least.readings[USE])}" if least.readings[USE] < mean else ""  # fmt: skip
+    low = (
+        f"least: {gpu_name('', least.gpu.index)}, {percent(least.readings[USE])}" if least.readings[USE] < mean else ""
+    )
     note = _joined(f"mean of {counted(len(known), 'GPU')}", low, _partly(len(known), gpus))
     return DeviceFigure(FactRow("use", percent(mean), note=note), mean)
 
@@ -158,12 +158,14 @@ def _use(gpus: Sequence[GpuReply]) -> DeviceFigure:
 def _memory(gpus: Sequence[GpuReply]) -> DeviceFigure:
     known = [one for one in gpus if share_of_limit(MEMORY, one.readings.get) is not None]
     if not known:
-        return DeviceFigure(
-            FactRow("memory", UNKNOWN, Tone.STALE, note="no GPU reports its memory")
-        )
+        return DeviceFigure(FactRow("memory", UNKNOWN, Tone.STALE, note="no GPU reports its memory"))
     used, size = (sum(one.readings[each] for one in known) for each in (MEMORY, MEMORY_SIZE))
     fullest = max(known, key=lambda one: share_of_limit(MEMORY, one.readings.get) or 0.0)
-    full = f"fullest: {gpu_name('', fullest.gpu.index)}, {percent(share_of_limit(MEMORY, fullest.readings.get))}" if len(known) > 1 else ""  # fmt: skip
+    full = (
+        f"fullest: {gpu_name('', fullest.gpu.index)}, {percent(share_of_limit(MEMORY, fullest.readings.get))}"
+        if len(known) > 1
+        else ""
+    )
     note = _joined(f"of {gibibytes(size)}", full, _partly(len(known), gpus))
     its = at_least(gibibytes(used), partial=len(known) < len(gpus))
     return DeviceFigure(FactRow("memory", its, note=note), used / size)
@@ -174,18 +176,20 @@ def _held(gpus: Sequence[GpuReply]) -> DeviceFigure:
     keys = {(its.scheduler, its.job) for one in heard for its in one.holders or ()}
     users = sum(scheduler == "user" for scheduler, _ in keys)
     held = sum(bool(one.holders) for one in heard)
-    silent = "" if len(heard) == len(gpus) else f"of {counted(len(gpus) - len(heard), 'GPU')} nobody says"  # fmt: skip
+    silent = "" if len(heard) == len(gpus) else f"of {counted(len(gpus) - len(heard), 'GPU')} nobody says"
     without = f"{counted(users, 'user')} without a job" if users else ""
     note = _joined(f"{held:,} of {counted(len(heard), 'GPU')} held", without, silent)
     if any(not job for _, job in keys):  # hidden from who reads it
-        return DeviceFigure(FactRow("held", f"{held:,} of {counted(len(heard), 'GPU')}", note=silent), held / len(heard))  # fmt: skip
+        return DeviceFigure(
+            FactRow("held", f"{held:,} of {counted(len(heard), 'GPU')}", note=silent), held / len(heard)
+        )
     jobs = counted(len(keys) - users, "job")
     return DeviceFigure(FactRow("held by", jobs, note=note), held / len(heard))
 
 
 def gpu_figures(read: Read, peers: Sequence[GpuReply]) -> Iterator[DeviceFigure]:
     """Yield the figures of a GPU. `peers`: the other GPUs of its node."""
-    for label, metric in (("temperature", HEAT), ("clock", CLOCK), ("power", POWER), ("use", USE), ("memory", MEMORY)):  # fmt: skip
+    for label, metric in (("temperature", HEAT), ("clock", CLOCK), ("power", POWER), ("use", USE), ("memory", MEMORY)):
         its = others(metric, readings_of(peers, metric))
         value, limit = read(metric), None if metric == USE else limit_of(metric, read)
         if value is None:

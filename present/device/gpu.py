@@ -126,7 +126,7 @@ def remapped_row(read: Read) -> FactRow:
         return FactRow("rows remapped", "")
     failed = read("gpu_remapped_rows_failure")
     note = "failed" if failed else "pending: reset it" if pending else "none pending"
-    return FactRow("rows remapped", number(rows), Tone.WARN if failed or pending else Tone.PLAIN, note=note)  # fmt: skip
+    return FactRow("rows remapped", number(rows), Tone.WARN if failed or pending else Tone.PLAIN, note=note)
 
 
 def now_rows(read: Read) -> Iterator[FactRow]:
@@ -145,5 +145,5 @@ def event_name(event: Event) -> str:
 def event_row(event: Event) -> FactRow:
     """Return an event: its kind, and the line of the log, else its message."""
     words = str(event.data.get("line") or event.message)
-    tone = Tone.CRIT if event.kind in _CRITICAL else Tone.WARN if event.kind in _CAUTION else Tone.PLAIN  # fmt: skip
+    tone = Tone.CRIT if event.kind in _CRITICAL else Tone.WARN if event.kind in _CAUTION else Tone.PLAIN
     return FactRow(event_name(event).replace("_", " "), words, tone)

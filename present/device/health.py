@@ -66,16 +66,12 @@ def link_traffic_row(links: Sequence[LinkReply]) -> FactRow:
     if not carried:
         return FactRow("over NVLink", "")
     least = min(carried, key=carried.__getitem__)
-    words = dict.fromkeys(
-        rate_text("nvlink", value) for value in (carried[least], max(carried.values()))
-    )
+    words = dict.fromkeys(rate_text("nvlink", value) for value in (carried[least], max(carried.values())))
     notes = [f"least: link {least}"] if len(words) > 1 else []
     if missing := len(links) - len(carried):
         notes.append(f"{counted(missing, 'link')} not read")
     return FactRow(
-        "over NVLink",
-        f"{' to '.join(words).replace(' GB/s to', ' to')} a link, both ways",
-        note=", ".join(notes),
+        "over NVLink", f"{' to '.join(words).replace(' GB/s to', ' to')} a link, both ways", note=", ".join(notes)
     )
 
 
@@ -84,7 +80,7 @@ def xid_row(events: Sequence[Event]) -> FactRow:
     codes = [code for one in events if isinstance(code := one.data.get("xid"), int)]
     if not codes:
         return FactRow("XIDs", "none", note="among its last events")
-    return FactRow("XIDs", f"XID {codes[0]}", Tone.WARN, note=f"{len(codes):,} among its last events")  # fmt: skip
+    return FactRow("XIDs", f"XID {codes[0]}", Tone.WARN, note=f"{len(codes):,} among its last events")
 
 
 def held_row(metric: str, share: float, known: float) -> FactRow:

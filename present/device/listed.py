@@ -26,10 +26,7 @@ def listed_tables(devices: Iterable[DeviceReply]) -> Iterator[ListedTable]:
     for table, group in groupby(devices, lambda each: each.table):
         its = list(group)
         names = dict.fromkeys(
-            name
-            for each in its
-            for name in (*each.readings, *each.gaps)
-            if each.gaps.get(name) not in _LACKING
+            name for each in its for name in (*each.readings, *each.gaps) if each.gaps.get(name) not in _LACKING
         )
         rows = [(each.name, *(_cell(each, name) for name in names)) for each in its]
         yield ListedTable(table, (table, *map(metric_text, names)), rows)

@@ -57,7 +57,7 @@ def driver_row(version: str | None, state: str = "", message: str = "", role: st
     if state not in DRIVER_FAULTS:
         return FactRow("driver", its, short=short)
     fault = state.replace("_", " ")
-    return FactRow("driver", f"{version} {fault}" if version else fault, Tone.WARN, note=message, short=short)  # fmt: skip
+    return FactRow("driver", f"{version} {fault}" if version else fault, Tone.WARN, note=message, short=short)
 
 
 def release_row(its: str, drift: ReleaseDrift = ReleaseDrift.UNKNOWN) -> FactRow:
@@ -83,9 +83,7 @@ def now_rows(read: Read, power: WallAndGpus | None = None) -> Iterator[FactRow]:
     wall = watts(read("node_wall_power_watts"))
     yield FactRow("wall", wall, Tone.WARN if against else Tone.PLAIN, note=against)
     yield FactRow("CPU", percent(read("node_cpu_utilization_ratio")))
-    yield FactRow(
-        "RAM", ABSENT if total is None or free is None else gibibytes_of(total - free, total)
-    )
+    yield FactRow("RAM", ABSENT if total is None or free is None else gibibytes_of(total - free, total))
     yield FactRow("load", number(read("node_load_1m"), 1))
     yield FactRow("up", ABSENT if up is None else duration(up), short=short_duration(up))
 

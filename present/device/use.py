@@ -66,20 +66,26 @@ def _process(gpu: Gpu, process: GpuProcess, jobs: Mapping[JobKey, Job], now: int
     hidden = process.hidden or UNKNOWN
     key, memory, use = process.job, process.memory_bytes, process.sm_ratio
     return UseLine(
-        gpu, process.instance, str(process.pid), process.user or hidden, key,
+        gpu,
+        process.instance,
+        str(process.pid),
+        process.user or hidden,
+        key,
         hidden if key is None else job_words(key, jobs.get(key)),
-        UNKNOWN if memory is None else gibibytes(memory), UNKNOWN if use is None else percent(use),
-        _age(process.started, now), program_words(process),
-    )  # fmt: skip
+        UNKNOWN if memory is None else gibibytes(memory),
+        UNKNOWN if use is None else percent(use),
+        _age(process.started, now),
+        program_words(process),
+    )
 
 
-def _allocated(
-    gpu: Gpu, given: Allocation, jobs: Mapping[JobKey, Job], now: int, without: str
-) -> UseLine:
+def _allocated(gpu: Gpu, given: Allocation, jobs: Mapping[JobKey, Job], now: int, without: str) -> UseLine:
     job = jobs.get(given.job)
     user = UNKNOWN if job is None or not job.user else job.user
     program = f"allocated by {given.source or 'its scheduler'}, {without}"
-    return UseLine(gpu, given.instance, "", user, given.job, job_words(given.job, job), age=_age(given.begin, now), program=program)  # fmt: skip
+    return UseLine(
+        gpu, given.instance, "", user, given.job, job_words(given.job, job), age=_age(given.begin, now), program=program
+    )
 
 
 def job_words(key: JobKey, job: Job | None) -> str:

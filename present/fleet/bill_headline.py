@@ -13,17 +13,7 @@ from present.device.figures import UNKNOWN as ABSENT_FIGURE
 from present.device.figures import DeviceFigure
 from present.fleet.headline import Headline, Urgency, sentence
 from present.row import FactRow, Tone
-from present.units import (
-    at_least,
-    energy,
-    is_partial,
-    kilowatt_hours,
-    money,
-    number,
-    percent,
-    roughly,
-    watts,
-)
+from present.units import at_least, energy, is_partial, kilowatt_hours, money, number, percent, roughly, watts
 from telemetry.text import counted, short_duration
 
 _WELL_KNOWN = 0.98
@@ -51,7 +41,10 @@ def bill_headline(bill: MonthBill) -> Headline:
         text = f"{bill.month} will cost ~{rest[0].value}"
         why = [f"{total.value} so far", rest[0].note, *doubts]
     else:
-        text, why = f"{bill.month} has cost {at_least(total.value, partial=bool(total.note) or (known < _WELL_KNOWN and not bill.kwh_filled))} so far", [rest[0].note if rest else "", *doubts]  # fmt: skip
+        text, why = (
+            f"{bill.month} has cost {at_least(total.value, partial=bool(total.note) or (known < _WELL_KNOWN and not bill.kwh_filled))} so far",
+            [rest[0].note if rest else "", *doubts],
+        )
         doubts = doubts or ["no forecast"]
     return Headline(Urgency.UNKNOWN if doubts else Urgency.WELL, text, sentence(*why))
 
@@ -66,17 +59,22 @@ def bill_figures(bill: MonthBill, today: Upkeep | None = None) -> Iterator[Devic
     if not bill.finished:
         _, end = total_rows(bill)
         known = end.value != UNKNOWN
-        row = FactRow("by the month's end", f"~{end.value}" if known else ABSENT_FIGURE, Tone.PLAIN if known else Tone.STALE, note=end.note)  # fmt: skip
+        row = FactRow(
+            "by the month's end",
+            f"~{end.value}" if known else ABSENT_FIGURE,
+            Tone.PLAIN if known else Tone.STALE,
+            note=end.note,
+        )
         yield DeviceFigure(row)
 
 
 def _today(today: Upkeep | None, currency: str) -> DeviceFigure:
     if today is None:
-        return DeviceFigure(FactRow("today", ABSENT_FIGURE, Tone.STALE, note="nothing is measured yet"))  # fmt: skip
+        return DeviceFigure(FactRow("today", ABSENT_FIGURE, Tone.STALE, note="nothing is measured yet"))
     missing = today.unknown_hours > 0.05
     cost = "no price is set" if today.cost is None else money(today.cost, currency)
     gap = f"; without {short_duration(3600 * today.unknown_hours)} of it" if missing else ""
-    return DeviceFigure(FactRow("today", at_least(kilowatt_hours(today.kwh), partial=missing), note=f"{cost}{gap}"))  # fmt: skip
+    return DeviceFigure(FactRow("today", at_least(kilowatt_hours(today.kwh), partial=missing), note=f"{cost}{gap}"))
 
 
 def _month(bill: MonthBill) -> DeviceFigure:
@@ -98,21 +96,21 @@ def _month(bill: MonthBill) -> DeviceFigure:
 def _demand(bill: MonthBill) -> DeviceFigure:
     its = demand_row(bill)
     if bill.peak_kw is None:
-        return DeviceFigure(FactRow(its.label, ABSENT_FIGURE, Tone.STALE, note="no interval is wholly measured"))  # fmt: skip
+        return DeviceFigure(FactRow(its.label, ABSENT_FIGURE, Tone.STALE, note="no interval is wholly measured"))
     when = its.value.removeprefix(watts(1000 * bill.peak_kw)).strip()
-    missing = f"{counted(bill.intervals_unknown, 'interval')} not known" if bill.intervals_unknown else ""  # fmt: skip
+    missing = f"{counted(bill.intervals_unknown, 'interval')} not known" if bill.intervals_unknown else ""
     words = at_least(watts(1000 * bill.peak_kw), partial=bool(missing))
     return DeviceFigure(FactRow(its.label, words, note="; ".join(filter(None, (when, missing)))))
 
 
 def _idle(bill: MonthBill) -> DeviceFigure:
-    hours, idle = (sum(getattr(one, name) for one in bill.idle) for name in ("gpu_hours", "idle_gpu_hours"))  # fmt: skip
+    hours, idle = (sum(getattr(one, name) for one in bill.idle) for name in ("gpu_hours", "idle_gpu_hours"))
     if not hours:
-        return DeviceFigure(FactRow("idle GPUs", ABSENT_FIGURE, Tone.STALE, note="the use of no GPU is known"))  # fmt: skip
+        return DeviceFigure(FactRow("idle GPUs", ABSENT_FIGURE, Tone.STALE, note="the use of no GPU is known"))
     costs = [one.cost for one in bill.idle if one.cost is not None]
     cost = f"{money(sum(costs), bill.currency)} of energy; " if costs else ""
     note = f"{cost}{percent(idle / hours)} of the time below 5% use"
-    return DeviceFigure(FactRow("idle GPUs", f"{number(idle, 1)} GPU hours", note=note), idle / hours)  # fmt: skip
+    return DeviceFigure(FactRow("idle GPUs", f"{number(idle, 1)} GPU hours", note=note), idle / hours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +132,7 @@ class UserLine:
 def user_lines(reply: UseReply) -> Iterator[UserLine]:
     """Yield who used the GPUs of a month, the most energy first, then what no job held."""
     rows = sorted(reply.rows, key=lambda one: -(_joules(one) or 0.0))
-    yield from (_line(one, one.user or UNKNOWN, reply.currency, person=bool(one.user)) for one in rows)  # fmt: skip
+    yield from (_line(one, one.user or UNKNOWN, reply.currency, person=bool(one.user)) for one in rows)
     for name, its in ((NOBODY, reply.unheld), (UNREPORTED, reply.unreported)):
         if its is not None:
             yield _line(its, name, reply.currency, person=False)
@@ -151,12 +149,15 @@ def _line(row: UseRow, name: str, currency: str, *, person: bool) -> UserLine:
     coverage = row.energy_coverage if row.wall_joules is None else row.wall_coverage
     where = " at the GPUs" if row.wall_joules is None and row.energy_joules is not None else ""
     return UserLine(
-        name, person, _joules(row), cell(energy(_joules(row)), _joules(row), coverage) + where,
+        name,
+        person,
+        _joules(row),
+        cell(energy(_joules(row)), _joules(row), coverage) + where,
         cell(number(row.gpu_hours, 1), row.gpu_hours, row.hours_coverage),
         cell(percent(row.utilization_ratio), row.utilization_ratio, row.utilization_coverage),
         cell(money(row.cost, currency), row.cost, row.cost_coverage),
         cell(money(row.idle_cost, currency), row.idle_cost, row.idle_coverage),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,8 @@ class OpenAlert:
 
 
 def node_headline(
-    page: NodePageReply, alerts: Sequence[OpenAlert], circuits: Sequence[CircuitState],
-    tones: Mapping[str, Tone],
-) -> Headline:  # fmt: skip
+    page: NodePageReply, alerts: Sequence[OpenAlert], circuits: Sequence[CircuitState], tones: Mapping[str, Tone]
+) -> Headline:
     """Return the headline of a node's page. `circuits`: those that feed it, the most urgent first; `tones`: of the worst
     alert of each."""
     found = [
@@ -56,12 +55,10 @@ def node_headline(
     return _calm("; ".join(filter(None, _missing(page.gpus, circuits))), sentence(*parts))
 
 
-def gpu_headline(
-    page: GpuPageReply, alerts: Sequence[OpenAlert], peers: Sequence[GpuReply]
-) -> Headline:
+def gpu_headline(page: GpuPageReply, alerts: Sequence[OpenAlert], peers: Sequence[GpuReply]) -> Headline:
     """Return the headline of a GPU's page. `alerts`: its own; `peers`: the other GPUs of its node."""
     its = GpuReply(page.gpu, page.readings, page.gaps)
-    worst = _worst([*_of_alerts(alerts), *_of_gpus([its], peers, named=False), *_of_silence(page.node)])  # fmt: skip
+    worst = _worst([*_of_alerts(alerts), *_of_gpus([its], peers, named=False), *_of_silence(page.node)])
     if worst is not None:
         return _dated(worst, page.node)
     read = page.readings.get
@@ -77,7 +74,7 @@ def _worst(found: Iterable[Headline]) -> Headline | None:
 
 def _calm(missing: str, why: str) -> Headline:
     if missing:
-        return Headline(Urgency.UNKNOWN, IN_THE_KNOWN, ". ".join(filter(None, (sentence(missing), why))))  # fmt: skip
+        return Headline(Urgency.UNKNOWN, IN_THE_KNOWN, ". ".join(filter(None, (sentence(missing), why))))
     return Headline(Urgency.WELL, WELL, why)
 
 
@@ -86,7 +83,10 @@ def _of_alerts(alerts: Sequence[OpenAlert]) -> Iterator[Headline]:
     firing = [one for one in alerts if one.alert.state is AlertState.FIRING]
     found = Counter(one.alert.severity for one in firing)
     rank = (Severity.PAGE, Severity.TICKET)
-    ours = sorted((one for one in firing if one.alert.severity in rank), key=lambda one: (rank.index(one.alert.severity), one.alert.since))  # fmt: skip
+    ours = sorted(
+        (one for one in firing if one.alert.severity in rank),
+        key=lambda one: (rank.index(one.alert.severity), one.alert.since),
+    )
     if not ours:
         return
     counts = ", ".join(counted(found[each], each.value) for each in rank if found[each])
@@ -96,9 +96,7 @@ def _of_alerts(alerts: Sequence[OpenAlert]) -> Iterator[Headline]:
     yield Headline(urgency, f"{counts}: {what}", lead.alert.description, lead.act, lead.incident)
 
 
-def _of_circuits(
-    circuits: Sequence[CircuitState], tones: Mapping[str, Tone], *, tripping: bool
-) -> Iterator[Headline]:
+def _of_circuits(circuits: Sequence[CircuitState], tones: Mapping[str, Tone], *, tripping: bool) -> Iterator[Headline]:
     """Yield the circuits that pass a limit: those that may trip, or the others."""
     for circuit in circuits:
         its = circuit_headline(circuit, tones.get(circuit.id, Tone.PLAIN))
@@ -106,16 +104,14 @@ def _of_circuits(
             yield replace(its, text=f"{circuit.id}, which feeds it, {its.text}")
 
 
-def _of_gpus(
-    gpus: Sequence[GpuReply], peers: Sequence[GpuReply] = (), *, named: bool = True
-) -> Iterator[Headline]:
+def _of_gpus(gpus: Sequence[GpuReply], peers: Sequence[GpuReply] = (), *, named: bool = True) -> Iterator[Headline]:
     """Yield the GPUs that can't be read for a fault, and those that are slowed down, before an alert fires."""
     for one in gpus:
         name, read = gpu_name("", one.gpu.index) if named else "it", one.readings.get
         beside = peers or [each for each in gpus if each is not one]
         state = state_row(one.gpu, one.readings, one.gaps)
         if state.value and state.tone is Tone.CRIT:
-            yield Headline(Urgency.PAGE, sentence(f"{name} is {state.value}"), sentence(state.note))  # fmt: skip
+            yield Headline(Urgency.PAGE, sentence(f"{name} is {state.value}"), sentence(state.note))
         elif reasons := slowed(read):
             words = f"{name} is slowed down: {reasons}"
             yield Headline(Urgency.TICKET, sentence(words), sentence(*_beside(read, beside)))

@@ -32,6 +32,4 @@ def hourly_cost(share: FitnessShare, currency: str) -> str:
 
 def reasons(fleet: FleetFitness) -> str:
     """Return how many nodes each reason has, the first few."""
-    return ", ".join(
-        f"{name} {count:,}" for name, count in list(fleet.reasons.items())[:_MOST_REASONS]
-    )
+    return ", ".join(f"{name} {count:,}" for name, count in list(fleet.reasons.items())[:_MOST_REASONS])

@@ -46,11 +46,11 @@ class Heard:
         """The unknown part in words; "" where all is known."""
         parts = [] if self.nodes else ["no node has reported"]
         if self.silent:
-            parts.append(f"{self.silent:,} of {counted(self.nodes, 'node')} {'is' if self.silent == 1 else 'are'} not heard")  # fmt: skip
-        if self.unread:
             parts.append(
-                f"the power of {self.unread:,} of {counted(self.gpus, 'GPU')} is not known"
+                f"{self.silent:,} of {counted(self.nodes, 'node')} {'is' if self.silent == 1 else 'are'} not heard"
             )
+        if self.unread:
+            parts.append(f"the power of {self.unread:,} of {counted(self.gpus, 'GPU')} is not known")
         return "; ".join(parts)
 
 
@@ -75,15 +75,17 @@ def sentence(*parts: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def headline(
-    incidents: Sequence[Incident], circuits: Sequence[CircuitState], heard: Heard
-) -> Headline:
+def headline(incidents: Sequence[Incident], circuits: Sequence[CircuitState], heard: Heard) -> Headline:
     """Return the headline. `incidents`: those that are open, worst first; `circuits`: the most urgent first."""
     nearest = circuits[0] if circuits else None
     trips = nearest if nearest is not None and nearest.trip_seconds.earliest is not None else None
     found = Counter(one.severity for one in incidents)
     taken = Counter(one.severity for one in incidents if one.acknowledged is not None)
-    counts = [counted(found[each], each.value) + _taken(taken[each], found[each]) for each in (Severity.PAGE, Severity.TICKET) if found[each]]  # fmt: skip
+    counts = [
+        counted(found[each], each.value) + _taken(taken[each], found[each])
+        for each in (Severity.PAGE, Severity.TICKET)
+        if found[each]
+    ]
     if not counts:
         return _calm(circuits, heard, trips)
     gravest = [one for one in incidents if one.severity is incidents[0].severity]
@@ -96,7 +98,7 @@ def headline(
             its = circuit_headline(about, Tone.CRIT)
             why, act = f"{its.text}; {its.why}", its.act or act
     urgency = Urgency.PAGE if found[Severity.PAGE] else Urgency.TICKET
-    return Headline(urgency, f"{', '.join(counts)}: {worst.title or worst.key}", why, act, worst.key, trips)  # fmt: skip
+    return Headline(urgency, f"{', '.join(counts)}: {worst.title or worst.key}", why, act, worst.key, trips)
 
 
 def _taken(acknowledged: int, of: int) -> str:
@@ -150,8 +152,8 @@ def _calm(circuits: Sequence[CircuitState], heard: Heard, trips: CircuitState | 
             return replace(its, urgency=Urgency.TICKET, text=f"{nearest.id} {its.text}")
         limit = f"Nearest limit: {nearest.id} at {load}" if load != ABSENT else ""
     unread = sum(not known(one) or assumed(one) or share(one) is None for one in circuits)
-    loads = f"the load of {unread:,} of {counted(len(circuits), 'circuit')} is not measured" if unread else ""  # fmt: skip
+    loads = f"the load of {unread:,} of {counted(len(circuits), 'circuit')} is not measured" if unread else ""
     missing = "; ".join(filter(None, (heard.missing, loads)))
     if missing:
-        return Headline(Urgency.UNKNOWN, IN_THE_KNOWN, ". ".join(filter(None, (missing, limit))), trips=trips)  # fmt: skip
+        return Headline(Urgency.UNKNOWN, IN_THE_KNOWN, ". ".join(filter(None, (missing, limit))), trips=trips)
     return Headline(Urgency.WELL, WELL, limit, trips=trips)

@@ -55,21 +55,14 @@ class PastDay:
         if not self.watched:
             text = f"{seen}, not watched otherwise" if seen else "not watched"
         elif self.watched < _WELL_WATCHED:
-            text = (
-                f"{seen or 'nothing wrong'} in the {percent(self.watched)} of it that was watched"
-            )
+            text = f"{seen or 'nothing wrong'} in the {percent(self.watched)} of it that was watched"
         else:
             text = seen or "nothing wrong"
         return f"{self.day.day} {self.day:%b}: {text}"
 
 
 def past_days(
-    incidents: Sequence[Incident],
-    samples: Sequence[FitnessSample],
-    now: int,
-    zone: tzinfo,
-    *,
-    known_from: int = 0,
+    incidents: Sequence[Incident], samples: Sequence[FitnessSample], now: int, zone: tzinfo, *, known_from: int = 0
 ) -> list[PastDay]:
     """Return the days up to today, oldest first. `samples`: of the fleet, in order of time; `now`: ns since 1970;
     `zone`: in which a day begins at midnight; `known_from`: ns since 1970, before which incidents were not asked for."""
@@ -80,15 +73,9 @@ def past_days(
         day = today - timedelta(days=back)
         begin, end = (_midnight(each, zone) for each in (day, day + timedelta(days=1)))
         end = min(end, now)
-        there = [
-            one.severity
-            for one in incidents
-            if one.began < end and (one.ended is None or one.ended >= begin)
-        ]
+        there = [one.severity for one in incidents if one.began < end and (one.ended is None or one.ended >= begin)]
         watched = _watched(at, begin, end) if begin >= known_from else 0.0
-        found.append(
-            PastDay(day, there.count(Severity.PAGE), there.count(Severity.TICKET), watched)
-        )
+        found.append(PastDay(day, there.count(Severity.PAGE), there.count(Severity.TICKET), watched))
     return found
 
 

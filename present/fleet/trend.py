@@ -54,19 +54,19 @@ def trend_line(trends: ClusterTrends | None, wall: str, gpus: str, *, circuits: 
         return ""
     by_gpus = trends.wall_watts.gap is TrendGap.UNKNOWN
     power = trends.gpu_power_watts if by_gpus else trends.wall_watts
-    rows = [power_trend("GPU power" if by_gpus else "at the wall", power, gpus if by_gpus else wall)]  # fmt: skip
+    rows = [power_trend("GPU power" if by_gpus else "at the wall", power, gpus if by_gpus else wall)]
     if circuits:
         its = breaker_trend("fullest circuit", trends.nearest_ratio)
         same = _span(power) == _span(trends.nearest_ratio)  # then it is said once
         rows.append(its if same or not its.note else replace(its, value=f"{its.value} {its.note}"))
     short = all(row.value.endswith(_SHORT) for row in rows)
-    words = f"no trend yet: {_SHORT}" if short else "; ".join(f"{row.label} {row.value}" for row in rows)  # fmt: skip
+    words = f"no trend yet: {_SHORT}" if short else "; ".join(f"{row.label} {row.value}" for row in rows)
     return f"{words[0].upper()}{words[1:]}."
 
 
 def power_words(wall: WallSum, summary: FleetSummary, heard: Heard) -> tuple[str, str]:
     """Return the power at the wall and of the GPUs, as every first screen has them."""
-    its = wall_row(wall, heard.nodes, summary.gpu_power_watts).value if wall.watts is not None else ""  # fmt: skip
+    its = wall_row(wall, heard.nodes, summary.gpu_power_watts).value if wall.watts is not None else ""
     gpus = at_least(watts(summary.gpu_power_watts), partial=heard.unread > 0)
     return its, gpus if summary.gpu_power_watts is not None else ""
 

@@ -7,16 +7,7 @@ To add a metric, add one row to `gpu_power`, `gpu_clocks`, `gpu_memory`, `gpu_he
 
 from __future__ import annotations
 
-from telemetry.catalogue import (
-    gpu_clocks,
-    gpu_health,
-    gpu_memory,
-    gpu_power,
-    instance,
-    link,
-    node,
-    port,
-)
+from telemetry.catalogue import gpu_clocks, gpu_health, gpu_memory, gpu_power, instance, link, node, port
 from telemetry.metric import Metric
 
 CATALOGUE: tuple[Metric, ...] = (

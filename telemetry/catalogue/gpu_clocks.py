@@ -59,9 +59,7 @@ def _reason(word: str, bit: int, text: str, *paths: str) -> Metric:
         for generation in ("event", "throttle")
     )
     labels = tuple(
-        f"clocks_{generation}_reasons/{label}"
-        for label in (word, *paths)
-        for generation in ("event", "throttle")
+        f"clocks_{generation}_reasons/{label}" for label in (word, *paths) for generation in ("event", "throttle")
     )
     return Metric(
         name=f"gpu_clocks_event_{word}",
@@ -73,17 +71,13 @@ def _reason(word: str, bit: int, text: str, *paths: str) -> Metric:
                 Call("nvmlDeviceGetCurrentClocksThrottleReasons", mask=bit),
             ),
             "smi": (*tags, *labels),
-            "amd": tuple(
-                Residency(names, flag=True) for key, names in _AMD_THROTTLERS.items() if key == word
-            ),
+            "amd": tuple(Residency(names, flag=True) for key, names in _AMD_THROTTLERS.items() if key == word),
         },
         span=(0, 1),
     )
 
 
-def _reason_time(
-    word: str, field: int, lane: Lane, text: str, tag: str = "", label: str = ""
-) -> Metric:
+def _reason_time(word: str, field: int, lane: Lane, text: str, tag: str = "", label: str = "") -> Metric:
     return Metric(
         name=f"gpu_clocks_event_{word}_seconds_total",
         unit=Unit.SECONDS,
@@ -104,23 +98,14 @@ def _reason_time(
 
 
 def _utilization(
-    name: str,
-    call: Call,
-    label: str,
-    text: str,
-    lane: Lane = Lane.FAST,
-    amd: tuple[AmdReader, ...] = (),
+    name: str, call: Call, label: str, text: str, lane: Lane = Lane.FAST, amd: tuple[AmdReader, ...] = ()
 ) -> Metric:
     return Metric(
         name=f"gpu_{name}_ratio",
         unit=Unit.RATIO,
         lane=lane,
         help=text,
-        sources={
-            "nvml": (call,),
-            "smi": (f"utilization/{label}_util", f"utilization/{label}"),
-            "amd": amd,
-        },
+        sources={"nvml": (call,), "smi": (f"utilization/{label}_util", f"utilization/{label}"), "amd": amd},
         span=(0, 1),
     )
 
@@ -145,19 +130,12 @@ METRICS = (
         states=tuple((number, f"P{number}") for number in range(16)),
     ),
     _reason("idle", 0x1, "idleness, which is healthy", "gpu_idle"),
-    _reason(
-        "applications_clocks_setting", 0x2, "the application clocks setting", "user_defined_clocks"
-    ),
+    _reason("applications_clocks_setting", 0x2, "the application clocks setting", "user_defined_clocks"),
     _reason("sw_power_cap", 0x4, "the power limit, which is normal at full load"),
     _reason("hw_slowdown", 0x8, "hardware: heat, a power brake, or a state change"),
     _reason("sync_boost", 0x10, "a peer in its sync boost group"),
     _reason("sw_thermal_slowdown", 0x20, "software, because of heat"),
-    _reason(
-        "hw_thermal_slowdown",
-        0x40,
-        "hardware, because of heat",
-        "hw_slowdown/hw_thermal_slowdown",
-    ),
+    _reason("hw_thermal_slowdown", 0x40, "hardware, because of heat", "hw_slowdown/hw_thermal_slowdown"),
     _reason(
         "hw_power_brake_slowdown",
         0x80,
@@ -167,38 +145,19 @@ METRICS = (
     _reason("display_clocks_setting", 0x100, "the display clock setting", "display_clock_setting"),
     _reason("board_limit", 0x200, "a limit of the board"),
     _reason("reliability", 0x400, "the limit of a reliable voltage"),
-    _reason_time(
-        "sw_power_cap", 74, Lane.FAST, "the power limit", "sw_power_cap", "sw_power_capping"
-    ),
+    _reason_time("sw_power_cap", 74, Lane.FAST, "the power limit", "sw_power_cap", "sw_power_capping"),
     _reason_time("thermal", 75, Lane.SLOW, "heat, of whatever part"),
     _reason_time("sync_boost", 76, Lane.SLOW, "sync boost", "sync_boost", "sync_boost"),
     _reason_time("board_limit", 77, Lane.SLOW, "a limit of the board"),
     _reason_time("low_utilization", 78, Lane.SLOW, "low utilisation"),
     _reason_time("reliability", 79, Lane.SLOW, "the limit of a reliable voltage"),
     _reason_time(
-        "sw_thermal_slowdown",
-        269,
-        Lane.FAST,
-        "software, because of heat",
-        "sw_therm_slowdown",
-        "sw_thermal_slowdown",
+        "sw_thermal_slowdown", 269, Lane.FAST, "software, because of heat", "sw_therm_slowdown", "sw_thermal_slowdown"
     ),
     _reason_time(
-        "hw_thermal_slowdown",
-        270,
-        Lane.FAST,
-        "hardware, because of heat",
-        "hw_therm_slowdown",
-        "hw_thermal_slowdown",
+        "hw_thermal_slowdown", 270, Lane.FAST, "hardware, because of heat", "hw_therm_slowdown", "hw_thermal_slowdown"
     ),
-    _reason_time(
-        "hw_power_brake_slowdown",
-        271,
-        Lane.FAST,
-        "a power brake",
-        "hw_power_brake",
-        "hw_power_braking",
-    ),
+    _reason_time("hw_power_brake_slowdown", 271, Lane.FAST, "a power brake", "hw_power_brake", "hw_power_braking"),
     _utilization(
         "utilization",
         Call("nvmlDeviceGetUtilizationRates", _PERCENT, pick="gpu"),
@@ -274,36 +233,16 @@ METRICS = (
             span=(0, 1),
         )
         for word, number, text in (
-            (
-                "graphics_active",
-                1,
-                "Share of the time in which the graphics or the compute engine was busy",
-            ),
+            ("graphics_active", 1, "Share of the time in which the graphics or the compute engine was busy"),
             ("sm_occupancy", 3, "Warps on the multiprocessors, of the most that they can hold"),
             ("integer_active", 4, "Share of the time in which the integer units were active"),
             ("fp64_active", 11, "Share of the time in which the FP64 units were active"),
             ("fp32_active", 12, "Share of the time in which the FP32 units were active"),
             ("fp16_active", 13, "Share of the time in which the FP16 units were active"),
-            (
-                "tensor_dfma_active",
-                6,
-                "Share of the time in which tensor cores did DFMA operations",
-            ),
-            (
-                "tensor_hmma_active",
-                7,
-                "Share of the time in which tensor cores did HMMA operations",
-            ),
-            (
-                "tensor_dmma_active",
-                8,
-                "Share of the time in which tensor cores did DMMA operations",
-            ),
-            (
-                "tensor_imma_active",
-                9,
-                "Share of the time in which tensor cores did IMMA operations",
-            ),
+            ("tensor_dfma_active", 6, "Share of the time in which tensor cores did DFMA operations"),
+            ("tensor_hmma_active", 7, "Share of the time in which tensor cores did HMMA operations"),
+            ("tensor_dmma_active", 8, "Share of the time in which tensor cores did DMMA operations"),
+            ("tensor_imma_active", 9, "Share of the time in which tensor cores did IMMA operations"),
         )
     ),
     Metric(

@@ -33,10 +33,7 @@ _AMD_ECC: dict[tuple[str, str, str], tuple[AmdReader, ...]] = {
     ("volatile", "corrected", ""): (Ras("ce"), LibraryAnswer("gpu_total_ecc_count/corrected")),
     ("volatile", "uncorrected", ""): (Ras("ue"), LibraryAnswer("gpu_total_ecc_count/uncorrected")),
     ("volatile", "corrected", "dram"): (Ras("ce", "umc"), LibraryAnswer("gpu_ecc_count/corrected")),
-    ("volatile", "uncorrected", "dram"): (
-        Ras("ue", "umc"),
-        LibraryAnswer("gpu_ecc_count/uncorrected"),
-    ),
+    ("volatile", "uncorrected", "dram"): (Ras("ue", "umc"), LibraryAnswer("gpu_ecc_count/uncorrected")),
 }
 AMD_BLOCKS = ("gfx", "sdma", "mmhub", "pcie_bif", "hdp", "xgmi_wafl")
 """Blocks of AMD's GPUs that have counters of their own, beside the memory (`dram`)."""
@@ -60,11 +57,7 @@ def _ecc(period: str, severity: str, location: str, field: int) -> Metric:
         kind=Kind.COUNTER,
         lane=Lane.SLOW,
         help=f"ECC errors {severity}, {place}, {_SINCE[period]}.",
-        sources={
-            "nvml": (Field(field),),
-            "smi": paths,
-            "amd": _AMD_ECC.get((period, severity, location), ()),
-        },
+        sources={"nvml": (Field(field),), "smi": paths, "amd": _AMD_ECC.get((period, severity, location), ())},
     )
 
 
@@ -138,9 +131,7 @@ def _banks(word: str) -> Metric:
     )
 
 
-def _flag(
-    name: str, text: str, nvml: Call | Field, *paths: str, amd: tuple[AmdReader, ...] = ()
-) -> Metric:
+def _flag(name: str, text: str, nvml: Call | Field, *paths: str, amd: tuple[AmdReader, ...] = ()) -> Metric:
     return Metric(
         name=name,
         unit=Unit.FLAG,

@@ -41,15 +41,8 @@ _AMD_LINK = {
     "width_max": File("max_link_width"),
 }
 _AMD_PCIE: dict[str, tuple[AmdReader, ...]] = {
-    "replays": (
-        Binary("pcie_replay_count_acc"),
-        File("pcie_replay_count"),
-        LibraryAnswer("pcie_info/replays"),
-    ),
-    "replay_rollovers": (
-        Binary("pcie_replay_rover_count_acc"),
-        LibraryAnswer("pcie_info/rollovers"),
-    ),
+    "replays": (Binary("pcie_replay_count_acc"), File("pcie_replay_count"), LibraryAnswer("pcie_info/replays")),
+    "replay_rollovers": (Binary("pcie_replay_rover_count_acc"), LibraryAnswer("pcie_info/rollovers")),
     "recoveries": (Binary("pcie_l0_to_recov_count_acc"), LibraryAnswer("pcie_info/recoveries")),
     "naks_sent": (Binary("pcie_nak_sent_count_acc"), LibraryAnswer("pcie_info/naks_sent")),
     "naks_received": (Binary("pcie_nak_rcvd_count_acc"), LibraryAnswer("pcie_info/naks_received")),
@@ -204,11 +197,7 @@ METRICS = (
     ),
     _pcie_count("replays", 94, "packets sent again", "replay_counter", "replays_since_reset"),
     _pcie_count(
-        "replay_rollovers",
-        95,
-        "replay number rollovers",
-        "replay_rollover_counter",
-        "replay_number_rollovers",
+        "replay_rollovers", 95, "replay number rollovers", "replay_rollover_counter", "replay_number_rollovers"
     ),
     _pcie_count("recoveries", 169, "link recoveries (L0 to recovery)"),
     _pcie_count("correctable_errors", 173, "correctable errors"),
@@ -281,13 +270,7 @@ METRICS = (
             ("pcie", "transmit", 20, Field(197), "sent over PCIe"),
             ("pcie", "receive", 21, Field(198), "received over PCIe"),
             ("nvlink", "transmit", 61, Field(140, _KIBI, ALL_LINKS), "sent over all its NVLinks"),
-            (
-                "nvlink",
-                "receive",
-                60,
-                Field(141, _KIBI, ALL_LINKS),
-                "received over all its NVLinks",
-            ),
+            ("nvlink", "receive", 60, Field(141, _KIBI, ALL_LINKS), "received over all its NVLinks"),
         )
     ),
     *(
@@ -386,25 +369,13 @@ METRICS = (
         lane=Lane.SLOW,
         help="Health of this GPU as the NVLink fabric reports it.",
         sources={"nvml": (Call(_FABRIC, pick="healthSummary"),), "smi": ("fabric/health/summary",)},
-        states=(
-            (0, "not supported"),
-            (1, "healthy"),
-            (2, "unhealthy"),
-            (3, "limited capacity"),
-        ),
+        states=((0, "not supported"), (1, "healthy"), (2, "unhealthy"), (3, "limited capacity")),
     ),
-    _fabric_health(
-        "bandwidth_degraded", 0, "1 while the fabric runs at less than full bandwidth.", "bandwidth"
-    ),
-    _fabric_health(
-        "route_recovery", 2, "1 while a route is being recovered.", "route_recovery_in_progress"
-    ),
+    _fabric_health("bandwidth_degraded", 0, "1 while the fabric runs at less than full bandwidth.", "bandwidth"),
+    _fabric_health("route_recovery", 2, "1 while a route is being recovered.", "route_recovery_in_progress"),
     _fabric_health("route_unhealthy", 4, "1 while a route is unhealthy.", "route_unhealthy"),
     _fabric_health(
-        "access_timeout_recovery",
-        6,
-        "1 while an access timeout is being recovered.",
-        "access_timeout_recovery",
+        "access_timeout_recovery", 6, "1 while an access timeout is being recovered.", "access_timeout_recovery"
     ),
     Metric(
         name="gpu_fabric_configuration",
@@ -426,12 +397,8 @@ METRICS = (
             (8, "invalid state of the GPU"),
         ),
     ),
-    _fabric_health(
-        "partition_assigned", 12, "1 while the GPU belongs to a partition of the fabric."
-    ),
-    _fabric_health(
-        "manager_connected", 14, "1 while the global fabric manager of the NVLink domain answers."
-    ),
+    _fabric_health("partition_assigned", 12, "1 while the GPU belongs to a partition of the fabric."),
+    _fabric_health("manager_connected", 14, "1 while the global fabric manager of the NVLink domain answers."),
     Metric(
         name="gpu_processes",
         unit=Unit.COUNT,
@@ -448,10 +415,7 @@ METRICS = (
         unit=Unit.FLAG,
         lane=Lane.SLOW,
         help="1 while the GPU is split into MIG instances; utilisation and NVLink are then absent.",
-        sources={
-            "nvml": (Call("nvmlDeviceGetMigMode", pick=0),),
-            "smi": ("mig_mode/current_mig", "mig_mode/current"),
-        },
+        sources={"nvml": (Call("nvmlDeviceGetMigMode", pick=0),), "smi": ("mig_mode/current_mig", "mig_mode/current")},
         span=(0, 1),
     ),
     Metric(

@@ -27,7 +27,7 @@ def _limit(tag: str) -> tuple[str, ...]:
 
 
 def _blackwell(word: str, unit: Unit, field: Field, text: str, **more: Any) -> Metric:
-    return Metric(name=f"gpu_{word}", unit=unit, lane=Lane.SLOW, help=text, sources={"nvml": (field,)}, **more)  # fmt: skip
+    return Metric(name=f"gpu_{word}", unit=unit, lane=Lane.SLOW, help=text, sources={"nvml": (field,)}, **more)
 
 
 METRICS = (
@@ -46,11 +46,7 @@ METRICS = (
                 "power_readings/average_power_draw",
                 "power_readings/instant_power_draw",
             ),
-            "amd": (
-                Binary("socket_power"),
-                Sensor("power1_average", _MICRO),
-                Sensor("power1_input", _MICRO),
-            ),
+            "amd": (Binary("socket_power"), Sensor("power1_average", _MICRO), Sensor("power1_input", _MICRO)),
         },
         span=(0, 1200),
     ),
@@ -71,10 +67,7 @@ METRICS = (
         help="Board power at this instant; swings widely, use energy for means.",
         sources={
             "nvml": (Field(186, _MILLI),),
-            "smi": (
-                "gpu_power_readings/instant_power_draw",
-                "gpu_power_readings/instantaneous_power_draw",
-            ),
+            "smi": ("gpu_power_readings/instant_power_draw", "gpu_power_readings/instantaneous_power_draw"),
             "amd": (Binary("current_socket_power"), Sensor("power1_input", _MICRO)),
         },
         span=(0, 1200),
@@ -140,11 +133,7 @@ METRICS = (
         help="Temperature of the GPU's memory (HBM); most GeForce and inference cards have none.",
         sources={
             "nvml": (Field(82),),
-            "smi": (
-                "temperature/memory_temp",
-                "temperature/memory_current_temp",
-                "temperature/memory",
-            ),
+            "smi": ("temperature/memory_temp", "temperature/memory_current_temp", "temperature/memory"),
             "amd": (Binary("temperature_mem"), Sensor("temp:mem/input", _MILLI)),
         },
         span=(20, 105),
@@ -229,10 +218,7 @@ METRICS = (
         lane=Lane.SLOW,
         help="Lowest power limit that can be set.",
         sources={
-            "nvml": (
-                Field(187, _MILLI),
-                Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=0),
-            ),
+            "nvml": (Field(187, _MILLI), Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=0)),
             "smi": _limit("min_power_limit"),
             "amd": (Sensor("power1_cap_min", _MICRO),),
         },
@@ -244,10 +230,7 @@ METRICS = (
         lane=Lane.SLOW,
         help="Highest power limit that can be set.",
         sources={
-            "nvml": (
-                Field(188, _MILLI),
-                Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=1),
-            ),
+            "nvml": (Field(188, _MILLI), Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=1)),
             "smi": _limit("max_power_limit"),
             "amd": (Sensor("power1_cap_max", _MICRO),),
         },
@@ -307,10 +290,7 @@ METRICS = (
         help="Memory temperature at which software throttles.",
         sources={
             "nvml": (Call("nvmlDeviceGetTemperatureThreshold", args=(2,)),),
-            "smi": (
-                "temperature/gpu_temp_max_mem_threshold",
-                "temperature/memory_max_operating_temp",
-            ),
+            "smi": ("temperature/gpu_temp_max_mem_threshold", "temperature/memory_max_operating_temp"),
             "amd": (Sensor("temp:mem/crit", _MILLI),),
         },
     ),
@@ -321,10 +301,7 @@ METRICS = (
         help="Core temperature that the fan and the clocks steer to.",
         sources={
             "nvml": (Call("nvmlDeviceGetTemperatureThreshold", args=(5,)),),
-            "smi": (
-                "temperature/gpu_target_temperature",
-                "temperature/gpu_target_temperature_specification",
-            ),
+            "smi": ("temperature/gpu_target_temperature", "temperature/gpu_target_temperature_specification"),
         },
     ),
     Metric(
@@ -396,17 +373,9 @@ METRICS = (
         Field(255),
         "Floor that power smoothing applies: an idle GPU may draw as much.",
     ),
+    _blackwell("power_smoothing_ceiling_watts", Unit.WATTS, Field(254), "Ceiling that power smoothing applies."),
     _blackwell(
-        "power_smoothing_ceiling_watts",
-        Unit.WATTS,
-        Field(254),
-        "Ceiling that power smoothing applies.",
-    ),
-    _blackwell(
-        "power_smoothing_profile",
-        Unit.COUNT,
-        Field(264),
-        "Number of the preset profile of power smoothing in use.",
+        "power_smoothing_profile", Unit.COUNT, Field(264), "Number of the preset profile of power smoothing in use."
     ),
     _blackwell(
         "power_smoothing_lifetime_ratio",
@@ -451,9 +420,7 @@ METRICS = (
         sources={
             "nvml": (
                 Call(
-                    "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
-                    pick="enforcedProfilesMask.mask",
-                    first_bit=True,
+                    "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", pick="enforcedProfilesMask.mask", first_bit=True
                 ),
             )
         },

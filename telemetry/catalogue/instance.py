@@ -14,9 +14,8 @@ _PERCENT = 0.01
 
 def _instance(word: str, unit: Unit, text: str, reader: NvmlReader) -> Metric:
     return Metric(
-        name=f"instance_{word}", unit=unit, table=Table.INSTANCE, lane=Lane.SLOW, help=text,
-        sources={"nvml": (reader,)},
-    )  # fmt: skip
+        name=f"instance_{word}", unit=unit, table=Table.INSTANCE, lane=Lane.SLOW, help=text, sources={"nvml": (reader,)}
+    )
 
 
 METRICS = (

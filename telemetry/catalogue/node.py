@@ -6,24 +6,14 @@ from telemetry.metric import Kind, Lane, Metric, Table, Unit
 
 
 def _gauge(
-    name: str, unit: Unit, text: str, origin: str, lane: Lane = Lane.FAST,
-    span: tuple[float, float] | None = None,
-) -> Metric:  # fmt: skip
-    return Metric(
-        name=f"node_{name}", unit=unit, table=Table.NODE, lane=lane, help=text, origin=origin,
-        span=span,
-    )  # fmt: skip
+    name: str, unit: Unit, text: str, origin: str, lane: Lane = Lane.FAST, span: tuple[float, float] | None = None
+) -> Metric:
+    return Metric(name=f"node_{name}", unit=unit, table=Table.NODE, lane=lane, help=text, origin=origin, span=span)
 
 
 def _counter(name: str, unit: Unit, text: str, origin: str, lane: Lane = Lane.FAST) -> Metric:
     return Metric(
-        name=f"node_{name}_total",
-        unit=unit,
-        kind=Kind.COUNTER,
-        table=Table.NODE,
-        lane=lane,
-        help=text,
-        origin=origin,
+        name=f"node_{name}_total", unit=unit, kind=Kind.COUNTER, table=Table.NODE, lane=lane, help=text, origin=origin
     )
 
 
@@ -52,12 +42,7 @@ METRICS = (
         "IPMI DCMI through ipmitool or FreeIPMI, or hwmon",
         span=(0, 12000),
     ),
-    _counter(
-        "cpu_package_energy_joules",
-        Unit.JOULES,
-        "Energy of the CPU packages.",
-        "RAPL, /sys/class/powercap",
-    ),
+    _counter("cpu_package_energy_joules", Unit.JOULES, "Energy of the CPU packages.", "RAPL, /sys/class/powercap"),
     _counter(
         "memory_energy_joules",
         Unit.JOULES,
@@ -93,11 +78,7 @@ METRICS = (
     ),
     _gauge("uptime_seconds", Unit.SECONDS, "Time since boot.", "/proc/uptime", Lane.SLOW),
     _gauge(
-        "filesystem_free_bytes",
-        Unit.BYTES,
-        "Free space of the file system that holds the ring.",
-        "statvfs",
-        Lane.SLOW,
+        "filesystem_free_bytes", Unit.BYTES, "Free space of the file system that holds the ring.", "statvfs", Lane.SLOW
     ),
     _gauge(
         "filesystem_free_ratio",
@@ -154,8 +135,7 @@ METRICS = (
     _counter(
         "pressure_memory_stalled_seconds",
         Unit.SECONDS,
-        "Time in which all tasks that had work waited for memory: the node swaps, or evicts the programs "
-        "that it runs.",
+        "Time in which all tasks that had work waited for memory: the node swaps, or evicts the programs that it runs.",
         f"{_PRESSURE}/memory (full)",
         Lane.SLOW,
     ),
@@ -315,13 +295,7 @@ METRICS = (
         "/sys/bus/pci/devices (class 0680 of NVIDIA)",
         Lane.SLOW,
     ),
-    _gauge(
-        "nvswitches_present",
-        Unit.COUNT,
-        "NVSwitches that are on the PCI bus.",
-        "/sys/bus/pci/devices",
-        Lane.SLOW,
-    ),
+    _gauge("nvswitches_present", Unit.COUNT, "NVSwitches that are on the PCI bus.", "/sys/bus/pci/devices", Lane.SLOW),
     _gauge(
         "services",
         Unit.COUNT,
@@ -331,19 +305,10 @@ METRICS = (
     ),
     _gauge("services_down", Unit.COUNT, "Those of them that do not run.", _UNITS, Lane.SLOW),
     _counter(
-        "service_restarts",
-        Unit.COUNT,
-        "Restarts of these services since the collector started.",
-        _UNITS,
-        Lane.SLOW,
+        "service_restarts", Unit.COUNT, "Restarts of these services since the collector started.", _UNITS, Lane.SLOW
     ),
     _gauge(
-        "fabric_manager_up",
-        Unit.FLAG,
-        "1 while Fabric Manager runs, where it is enabled.",
-        _UNITS,
-        Lane.SLOW,
-        (0, 1),
+        "fabric_manager_up", Unit.FLAG, "1 while Fabric Manager runs, where it is enabled.", _UNITS, Lane.SLOW, (0, 1)
     ),
     _gauge(
         "imex_up",
@@ -368,13 +333,7 @@ METRICS = (
         "pstore, /var/lib/systemd/pstore",
         Lane.SLOW,
     ),
-    _gauge(
-        "lustre_imports",
-        Unit.COUNT,
-        "Connections of the Lustre client to its targets.",
-        _LUSTRE,
-        Lane.SLOW,
-    ),
+    _gauge("lustre_imports", Unit.COUNT, "Connections of the Lustre client to its targets.", _LUSTRE, Lane.SLOW),
     _gauge(
         "lustre_imports_failing",
         Unit.COUNT,
@@ -474,11 +433,7 @@ METRICS = (
     ),
     _gauge("supplies", Unit.COUNT, "Power supplies that are there.", _BMC, Lane.SLOW),
     _gauge(
-        "supplies_failed",
-        Unit.COUNT,
-        "Power supplies that failed, are about to, or have no input.",
-        _BMC,
-        Lane.SLOW,
+        "supplies_failed", Unit.COUNT, "Power supplies that failed, are about to, or have no input.", _BMC, Lane.SLOW
     ),
     _gauge("fans", Unit.COUNT, "Fans that are there.", _BMC, Lane.SLOW),
     _gauge(
@@ -493,26 +448,14 @@ METRICS = (
     _counter("disk_read_bytes", Unit.BYTES, "Bytes read from whole disks.", _DISK),
     _counter("disk_written_bytes", Unit.BYTES, "Bytes written to whole disks.", _DISK),
     _counter("collector_cpu_seconds", Unit.SECONDS, "CPU time of the collector.", _SELF, Lane.SLOW),
-    _gauge(
-        "collector_memory_bytes", Unit.BYTES, "Resident memory of the collector.", _SELF, Lane.SLOW
-    ),
+    _gauge("collector_memory_bytes", Unit.BYTES, "Resident memory of the collector.", _SELF, Lane.SLOW),
     _gauge(
         "collector_tasks_failing",
         Unit.COUNT,
         "Tasks and threads of the collector that ended by a fault and have not worked for a while since.",
         _SELF,
     ),
-    _counter(
-        "ticks_skipped", Unit.COUNT, "Ticks that were skipped because they came too late.", _SELF
-    ),
-    _counter(
-        "probes_abandoned",
-        Unit.COUNT,
-        "Driver calls abandoned because they hung.",
-        _SELF,
-        Lane.SLOW,
-    ),
-    _gauge(
-        "clock_offset_seconds", Unit.SECONDS, "Estimated error of the clock.", "adjtimex", Lane.SLOW
-    ),
+    _counter("ticks_skipped", Unit.COUNT, "Ticks that were skipped because they came too late.", _SELF),
+    _counter("probes_abandoned", Unit.COUNT, "Driver calls abandoned because they hung.", _SELF, Lane.SLOW),
+    _gauge("clock_offset_seconds", Unit.SECONDS, "Estimated error of the clock.", "adjtimex", Lane.SLOW),
 )

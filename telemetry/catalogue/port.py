@@ -16,18 +16,28 @@ _WORDS = 4.0
 
 
 def _gauge(
-    word: str, unit: Unit, text: str, *files: HostReader, states: tuple[tuple[int, str], ...] = (),
-    origin: str = "", span: tuple[float, float] | None = None,
-) -> Metric:  # fmt: skip
-    return Metric(
-        name=f"port_{word}", unit=unit, table=Table.PORT, lane=Lane.SLOW, help=text, states=states,
-        sources={"host": files} if files else {}, origin=origin, span=span,
-    )  # fmt: skip
-
-
-def _count(
-    word: str, text: str, *files: HostReader, unit: Unit = Unit.COUNT, is_fault: bool = False
+    word: str,
+    unit: Unit,
+    text: str,
+    *files: HostReader,
+    states: tuple[tuple[int, str], ...] = (),
+    origin: str = "",
+    span: tuple[float, float] | None = None,
 ) -> Metric:
+    return Metric(
+        name=f"port_{word}",
+        unit=unit,
+        table=Table.PORT,
+        lane=Lane.SLOW,
+        help=text,
+        states=states,
+        sources={"host": files} if files else {},
+        origin=origin,
+        span=span,
+    )
+
+
+def _count(word: str, text: str, *files: HostReader, unit: Unit = Unit.COUNT, is_fault: bool = False) -> Metric:
     return Metric(
         name=f"port_{word}_total",
         unit=unit,

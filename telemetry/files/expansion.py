@@ -69,11 +69,9 @@ class Expansion:
         if self._expanded > self._max_size:
             problem = f"it holds more than {_size(self._max_size)}"
         else:
-            problem = (f"{_size(self._read)} of it expand to more than {self._max_ratio} times as"
-                       " much, as no log does")  # fmt: skip
+            problem = f"{_size(self._read)} of it expand to more than {self._max_ratio} times as much, as no log does"
         raise LimitError(
-            f"{self._where}: {problem}; {before}, the rest was not. If it is what it should be: "
-            f"--max-size {larger}"
+            f"{self._where}: {problem}; {before}, the rest was not. If it is what it should be: --max-size {larger}"
         )
 
     def next_member(self) -> None:
@@ -140,9 +138,7 @@ _KINDS: tuple[tuple[bytes, str, Callable[[], _Unpacker]], ...] = (
 """Compressions by the first bytes of a file."""
 
 
-def expanded(
-    stream: BinaryIO, where: str, notes: list[str], max_size: int | None = None
-) -> Iterator[bytes]:
+def expanded(stream: BinaryIO, where: str, notes: list[str], max_size: int | None = None) -> Iterator[bytes]:
     """Yield the content of a stream, expanded where it is compressed, also in several members.
 
     A truncated file adds a note. Raises `SourceError` for a damaged one, `LimitError` beyond
@@ -178,9 +174,7 @@ def expanded(
             raise SourceError(f"{where}: damaged {name} file: {error}") from error
         if text:
             if first and any(text.startswith(kind[0]) for kind in _KINDS):
-                raise SourceError(
-                    f"{where}: it is compressed twice. Write: {name} -dc FILE | kilowatch diagnose -"
-                )
+                raise SourceError(f"{where}: it is compressed twice. Write: {name} -dc FILE | kilowatch diagnose -")
             first = False
             count.add(len(text))
             yield text

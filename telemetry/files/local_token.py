@@ -46,9 +46,7 @@ def state_folders() -> list[Path]:
 
 
 @contextmanager
-def published(
-    folder: Path, addresses: Iterable[tuple[str, int]], token: str, kind: str = FOLDER
-) -> Iterator[None]:
+def published(folder: Path, addresses: Iterable[tuple[str, int]], token: str, kind: str = FOLDER) -> Iterator[None]:
     """Show a token to programs of this user for as long as the block runs. Raises `OSError`.
 
     `folder`: a state folder; `addresses`: those that this process listens on; `kind`: `FOLDER` or

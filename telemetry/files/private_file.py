@@ -38,9 +38,8 @@ def claim_folder(path: Path) -> None:
         return
     if its.st_uid != os.geteuid() or mode & stat.S_ISVTX or _is_shared(path.absolute()):
         log.warning(
-            "%s: other users of this machine can enter it (mode %04o); name a folder of kilowatch's own",
-            path, mode,
-        )  # fmt: skip
+            "%s: other users of this machine can enter it (mode %04o); name a folder of kilowatch's own", path, mode
+        )
         return
     path.chmod(0o700)
     log.warning("%s: other users of this machine could enter it (mode %04o); now 0700", path, mode)
@@ -64,9 +63,7 @@ def write(path: Path, text: str) -> int:
     """
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
-    handle = os.open(
-        fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-    )
+    handle = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(handle, 0o600)  # whatever the umask is
         body = memoryview(text.encode())

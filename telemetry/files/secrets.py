@@ -67,9 +67,7 @@ def read_token(where: str, path: Path) -> str:
 
 
 def _unreadable(where: str, path: Path, problem: str) -> ConfigError:
-    return ConfigError(
-        where, f"{path} can't be read: {problem}", "Name a file that this user may read."
-    )
+    return ConfigError(where, f"{path} can't be read: {problem}", "Name a file that this user may read.")
 
 
 def _none(where: str, path: Path, kind: str) -> ConfigError:

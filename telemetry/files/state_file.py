@@ -74,7 +74,7 @@ def _default_version(kind: object) -> int:
     """Return the version that a type of ours writes; 0 for one without."""
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return 0
-    return next((int(one.default) for one in msgspec.structs.fields(kind) if one.name == "version"), 0)  # fmt: skip
+    return next((int(one.default) for one in msgspec.structs.fields(kind) if one.name == "version"), 0)
 
 
 class _Versioned(msgspec.Struct):
@@ -89,14 +89,7 @@ def _version(raw: bytes) -> int:
         return 0
 
 
-def set_aside(
-    path: Path,
-    why: BaseException | str,
-    cost: str,
-    *,
-    name: str = "",
-    ending: str = "",
-) -> Path | None:
+def set_aside(path: Path, why: BaseException | str, cost: str, *, name: str = "", ending: str = "") -> Path | None:
     """Rename what lies at a path, and log it. Return the new path; None where it can't be renamed, which is logged too.
 
     `name`: its own name, where the path is that of a copy; `ending`: of the new name, instead of `damaged` or `newer`.

@@ -38,9 +38,7 @@ _STAMPS = (
 _STAMP = rf"(?:{'|'.join(_STAMPS)})\s*"
 _SENDER = r"(?:(?:[\w.:-]{1,253} )?(?:kern\.\w{3,7} )?(?:kernel|klogd)(?:\[\d{1,10}\])?(?::| - - -)\s*|MESSAGE=)"
 _KMSG = re.compile(r"\d{1,4},\d{1,20},\d{1,20},[^;]{0,200};")
-_FRONT = re.compile(
-    rf"\s*(?:[\w.-]{{1,253}}: (?={_STAMP}|{_SENDER}))?(?:{_STAMP})*(?:{_SENDER}(?:{_STAMP})*)?"
-)
+_FRONT = re.compile(rf"\s*(?:[\w.-]{{1,253}}: (?={_STAMP}|{_SENDER}))?(?:{_STAMP})*(?:{_SENDER}(?:{_STAMP})*)?")
 """A node may be in front of all, as `pdsh` and `clush` print it, but only before a stamp."""
 _OURS = re.compile(
     r"NVRM:|nvidia-nvswitch\d{0,4}:|INFO: task |nvidia-uvm: |nvidia-modeset: |nvidia: |\[drm:nv_drm_"
@@ -49,9 +47,7 @@ _OURS = re.compile(
 )
 _OF_DAEMON = re.compile(rf"(?:[\w.:-]{{1,253}} )?(?=(?:{DAEMONS})(?:\[\d{{1,10}}\])?: )")
 """Text before the name of a daemon in syslog: the node, or nothing."""
-_OF_PROCESS = re.compile(
-    r".{1,16}?(?:\[\d{1,10}\][: ]|: page allocation|invoked oom-killer)", re.DOTALL
-)
+_OF_PROCESS = re.compile(r".{1,16}?(?:\[\d{1,10}\][: ]|: page allocation|invoked oom-killer)", re.DOTALL)
 """Begins with the name of a process: `NVRM: Xid (PCI:[4711]: segfault at 0 ip ...`."""
 
 
@@ -63,9 +59,7 @@ def message_start(line: str) -> int:
 
 _ADDRESS = r"(?:PCI:)?[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-9a-fA-F])?"
 _XID = re.compile(r"NVRM: (?:GPU\d+ )?Xid \(([^)\[\]]{1,80})\): (\d{1,6})(?:,\s*(.*))?", re.DOTALL)
-_PLACE = re.compile(
-    rf"({_ADDRESS})(?:[ ,]+GPU-I:([0-9a-fA-F]{{1,4}}))?(?:[ ,]+GPU-CI:([0-9a-fA-F]{{1,4}}))?"
-)
+_PLACE = re.compile(rf"({_ADDRESS})(?:[ ,]+GPU-I:([0-9a-fA-F]{{1,4}}))?(?:[ ,]+GPU-CI:([0-9a-fA-F]{{1,4}}))?")
 _PID = re.compile(r"pid=(?:'([^']{0,40})'|([^,\s]{0,40}))(?:,\s*|$)")
 _NAME = re.compile(r"name=(.*?)(?:, |$)", re.DOTALL)
 _ACTION = re.compile(r"from (0x[0-9a-f]{1,8}|\d{1,8})\b.{0,80}? to (0x[0-9a-f]{1,8}|\d{1,8})\b")
@@ -196,16 +190,7 @@ class KernelMessage(NamedTuple):
 
 
 _PRIORITY = re.compile(r"<(\d{1,3})>|(\d{1,4}),\d{1,20},|kern *: *(\w{3,7}) *:")
-_LEVELS = {
-    "emerg": 0,
-    "alert": 1,
-    "crit": 2,
-    "err": 3,
-    "warn": 4,
-    "notice": 5,
-    "info": 6,
-    "debug": 7,
-}
+_LEVELS = {"emerg": 0, "alert": 1, "crit": 2, "err": 3, "warn": 4, "notice": 5, "info": 6, "debug": 7}
 _FROM_KERNEL = re.compile(r"kernel|klogd|MESSAGE=|kern *:|kern\.|\] *$|;$|,\d{6}[+-]\d\d:?\d\d *$")
 _BY_PROGRAM = re.compile(r"[\w.@/-]{1,60}\[\d{1,10}\]: ")
 

@@ -8,14 +8,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 _KMSG = re.compile(r"(\d{1,4}),(\d{1,20}),(\d{1,20}),[^;]{0,200};")
 _SINCE_BOOT = re.compile(r"\[\s*(\d{1,12})\.(\d{1,9})\]")
-_CTIME = re.compile(
-    r"\[(?:[A-Z][a-z]{2} )?([A-Z][a-z]{2}) +(\d{1,2}) (\d{2}):(\d{2}):(\d{2}) (\d{4})\]"
-)
+_CTIME = re.compile(r"\[(?:[A-Z][a-z]{2} )?([A-Z][a-z]{2}) +(\d{1,2}) (\d{2}):(\d{2}):(\d{2}) (\d{4})\]")
 _OWN_LOG = re.compile(r"\[([A-Z][a-z]{2}) +(\d{1,2}) (\d{4}) (\d{2}):(\d{2}):(\d{2})\]")
 """`[Feb 23 2025 16:24:18]`, as Fabric Manager and IMEX write in their own logs: the node's local time."""
-_ISO = re.compile(
-    r"(\d{4})-(\d{2})-(\d{2})[T ](\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?(Z|[+-]\d{2}:?\d{2})?"
-)
+_ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})[T ](\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?(Z|[+-]\d{2}:?\d{2})?")
 SYSLOG = re.compile(
     r"(?:^|(?<=[\s>]))([^\W\d_]{3,5}|\d{1,2}月)\.? +(\d{1,2}) (\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?(?=\s)"
 )
@@ -62,10 +58,7 @@ def parse_stamp(line: str, year: int | None = None) -> Stamp:
     end = next((at for at in (head.find("NVRM:"), head.find("nvidia-nvswitch")) if at >= 0), 200)
     head = head[:end]
     boot = _SINCE_BOOT.search(head)
-    return Stamp(
-        since_boot=None if boot is None else float(f"{boot[1]}.{boot[2]}"),
-        wall=_wall(head, year),
-    )
+    return Stamp(since_boot=None if boot is None else float(f"{boot[1]}.{boot[2]}"), wall=_wall(head, year))
 
 
 def _wall(head: str, year: int | None) -> datetime | None:
@@ -84,9 +77,7 @@ def _wall(head: str, year: int | None) -> datetime | None:
     if year is not None and (match := SYSLOG.search(head)) is not None:
         fraction = int((match[6] or "0").ljust(6, "0"))
         day, hour, minute, second = (int(part) for part in match.groups()[1:5])
-        return _datetime(
-            year, _MONTHS.get(match[1].lower(), 0), day, hour, minute, second, fraction
-        )
+        return _datetime(year, _MONTHS.get(match[1].lower(), 0), day, hour, minute, second, fraction)
     return None
 
 

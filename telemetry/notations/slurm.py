@@ -46,10 +46,7 @@ def usual_order(gpus: Sequence[Gpu]) -> list[int]:
     minors = [gpu.minor for gpu in gpus if gpu.minor is not None]
     render = [minor for minor in minors if minor >= RENDER]
     nvidia = [minor for minor in minors if minor < RENDER]
-    return [
-        *range(max(nvidia, default=-1) + 1),
-        *range(RENDER, max(render, default=RENDER - 1) + 1),
-    ]
+    return [*range(max(nvidia, default=-1) + 1), *range(RENDER, max(render, default=RENDER - 1) + 1)]
 
 
 def shares_gpus(gres_file: Path) -> bool | None:
@@ -105,11 +102,7 @@ def expanded(text: str) -> list[str]:
             numbers = range(int(first), int(last or first) + 1)
             if len(found) + len(numbers[: MOST_NAMES + 1]) * len(tails) > MOST_NAMES:
                 raise ValueError(f"more than {MOST_NAMES} names")
-            found += [
-                f"{part[: match.start()]}{str(n).zfill(len(first))}{tail}"
-                for n in numbers
-                for tail in tails
-            ]
+            found += [f"{part[: match.start()]}{str(n).zfill(len(first))}{tail}" for n in numbers for tail in tails]
     return found
 
 

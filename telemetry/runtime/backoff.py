@@ -18,11 +18,7 @@ class Backoff:
     """The pauses of one thing that is tried until it succeeds."""
 
     def __init__(
-        self,
-        first: float,
-        longest: float,
-        spread: tuple[float, float] = FULL_JITTER,
-        dice: random.Random | None = None,
+        self, first: float, longest: float, spread: tuple[float, float] = FULL_JITTER, dice: random.Random | None = None
     ) -> None:
         """Start with `first` seconds and double up to `longest`; a pause is drawn between the
         two parts of that in `spread`."""

@@ -88,11 +88,7 @@ class Isolation:
     next tries. Any thread may run one."""
 
     def __init__(
-        self,
-        kind: PartKind | None,
-        name_of: Callable[[str], str] = str,
-        *,
-        passes: tuple[type[Exception], ...] = (),
+        self, kind: PartKind | None, name_of: Callable[[str], str] = str, *, passes: tuple[type[Exception], ...] = ()
     ) -> None:
         """`kind`: None tells nobody. `name_of`: returns the name under which a part is reported. `passes`:
         exceptions that are no fault of a part, and go to the caller."""
@@ -112,13 +108,7 @@ class Isolation:
         return len(self._faults)
 
     def run(
-        self,
-        part: str,
-        now: float,
-        step: Callable[[], T],
-        otherwise: Other,
-        *,
-        pressing: bool = False,
+        self, part: str, now: float, step: Callable[[], T], otherwise: Other, *, pressing: bool = False
     ) -> T | Other:
         """Return what a step of a part returns; `otherwise` where it raises, or until its next try is due.
         `pressing`: try it in any case, for what is not done now is lost."""
@@ -147,15 +137,9 @@ class Isolation:
         reason = reason_of(error)
         fault = self._faults.get(part)
         if self._kind is not None and (fault is None or fault.reason != reason):
-            name, cause = (
-                self._kind.log_name.format(part),
-                error if isinstance(error, BaseException) else None,
-            )
+            name, cause = (self._kind.log_name.format(part), error if isinstance(error, BaseException) else None)
             log.error(
-                "%s is set aside; the others go on. It is tried again by itself. %s",
-                name,
-                reason,
-                exc_info=cause,
+                "%s is set aside; the others go on. It is tried again by itself. %s", name, reason, exc_info=cause
             )
         if fault is None:
             fault = self._faults[part] = _Fault(reason, Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY))

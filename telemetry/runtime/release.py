@@ -43,9 +43,7 @@ def commit_of(folder: Path, checkout: Path) -> str:
         if not head.startswith("ref: "):
             return _commit(head)
         common = git / "commondir"
-        return _of_branch(
-            git / common.read_text().strip() if common.exists() else git, head.removeprefix("ref: ")
-        )
+        return _of_branch(git / common.read_text().strip() if common.exists() else git, head.removeprefix("ref: "))
     except (OSError, ValueError):
         return ""
 

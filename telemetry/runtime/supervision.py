@@ -77,11 +77,7 @@ class Supervisor:
         return [state for state in self.states.values() if state.failures]
 
     async def run(
-        self,
-        name: str,
-        work: Callable[[], Awaitable[None]],
-        *,
-        over: Callable[[], bool] = lambda: False,
+        self, name: str, work: Callable[[], Awaitable[None]], *, over: Callable[[], bool] = lambda: False
     ) -> None:
         """Do `work` until cancelled; again when it raises or returns, with growing pauses.
 
@@ -104,19 +100,13 @@ class Supervisor:
             self.states.pop(name, None)
 
     async def _work(
-        self,
-        state: TaskState,
-        backoff: Backoff,
-        work: Callable[[], Awaitable[None]],
-        over: Callable[[], bool],
+        self, state: TaskState, backoff: Backoff, work: Callable[[], Awaitable[None]], over: Callable[[], bool]
     ) -> str | None:
         """Do the work once; return what ended it, or None when it ended on purpose."""
         task = asyncio.current_task()
         # A task group of Python 3.11 that fails while it waits for its tasks leaves a cancellation counted.
         before = 0 if task is None else task.cancelling()
-        timer = asyncio.get_running_loop().call_later(
-            self._healthy_after, self._healthy, state, backoff
-        )
+        timer = asyncio.get_running_loop().call_later(self._healthy_after, self._healthy, state, backoff)
         state.running = True
         try:
             await work()
@@ -124,9 +114,7 @@ class Supervisor:
             if task is None or task.cancelling() > before:
                 raise
             # Something that it waited for was cancelled. A task group would let it vanish unseen.
-            log.exception(
-                "task %s: what it waited for was cancelled; it is started again", state.name
-            )
+            log.exception("task %s: what it waited for was cancelled; it is started again", state.name)
             return "what it waited for was cancelled"
         except Exception as error:
             if self._starting and _own(error):
@@ -218,10 +206,7 @@ class ProgressMarks:
     """When each part of a service last made progress. Thread-safe: a mark is one assignment."""
 
     def __init__(
-        self,
-        limits: Mapping[str, float],
-        vital: Collection[str],
-        clock: Callable[[], float] = time.monotonic,
+        self, limits: Mapping[str, float], vital: Collection[str], clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`limits`: seconds by part after which it counts as blocked. `vital`: the parts without whose
         progress nothing is monitored. The start counts as progress."""

@@ -87,9 +87,7 @@ class ServiceManager:
         status: Callable[[], str],
     ) -> Result:
         """Do the work, and notify of it: ready, its progress until `stop` or its end, stopping."""
-        notifying = asyncio.create_task(
-            self._notify(stop, ready, marks, status), name="service manager"
-        )
+        notifying = asyncio.create_task(self._notify(stop, ready, marks, status), name="service manager")
         try:
             return await work
         finally:
@@ -97,11 +95,7 @@ class ServiceManager:
             self.send(STOPPING=1)
 
     async def _notify(
-        self,
-        stop: asyncio.Event,
-        ready: asyncio.Event,
-        marks: ProgressMarks,
-        status: Callable[[], str],
+        self, stop: asyncio.Event, ready: asyncio.Event, marks: ProgressMarks, status: Callable[[], str]
     ) -> None:
         """Notify until `stop`. A fault in here starves the watchdog: systemd then starts us again."""
         if not self._address:

@@ -67,9 +67,7 @@ class TaskGroup(asyncio.TaskGroup):
 
     def _cancel_again(self) -> None:
         for task in self._tasks:
-            log.warning(
-                "task %s was cancelled and has not ended: it is cancelled again", task.get_name()
-            )
+            log.warning("task %s was cancelled and has not ended: it is cancelled again", task.get_name())
         self.cancel_tasks()
 
 

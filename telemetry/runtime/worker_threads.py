@@ -31,9 +31,7 @@ class WorkerThreads:
         self._closed = False
         self._pool = self._make()
 
-    async def run(
-        self, function: Callable[[Unpack[Arguments]], Answer], *args: *Arguments
-    ) -> Answer:
+    async def run(self, function: Callable[[Unpack[Arguments]], Answer], *args: *Arguments) -> Answer:
         """Call a function in a thread of the pool."""
         future = self._pool.submit(function, *args)
         self._pending.add(future)

@@ -150,14 +150,10 @@ class _Matcher:
     def __init__(self, speaker: str) -> None:
         prefix = SPEAKERS[speaker]
         rows = [one for one in statements().values() if one.speaker == speaker]
-        self._by_status = {
-            status[1]: one for one in rows if (status := _OF_STATUS.search(one.pattern)) is not None
-        }
+        self._by_status = {status[1]: one for one in rows if (status := _OF_STATUS.search(one.pattern)) is not None}
         others = [one for one in rows if one not in self._by_status.values()]
         self._prefix = re.compile(prefix)
-        self._whole = re.compile(
-            f"{prefix}(?:{'|'.join(f'(?P<{one.name}>{one.pattern})' for one in others)})"
-        )
+        self._whole = re.compile(f"{prefix}(?:{'|'.join(f'(?P<{one.name}>{one.pattern})' for one in others)})")
 
     def find(self, message: str) -> Statement | None:
         """Return the statement of a message of this speaker."""

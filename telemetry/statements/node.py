@@ -98,16 +98,25 @@ def _table() -> dict[str, _Speaker]:
         speaker = table["speakers"][group["speaker"]]
         for name, pattern, example, source in group["rows"]:
             one = NodeStatement(
-                name=name, speaker=group["speaker"], pattern=pattern, example=example,
+                name=name,
+                speaker=group["speaker"],
+                pattern=pattern,
+                example=example,
                 subsystem=group.get("subsystem", speaker["subsystem"]),
                 unlike=tuple(group.get("unlike", ())),
-                fault=group["fault"], severity=group["severity"],
-                meaning=group["meaning"], remedy=group["remedy"], rule=group.get("rule", _heard(group, speaker)),
-                ended_by=group.get("ended_by"), repeats=group.get("repeats"),
-                within=float(group.get("within", 0)), caused_by=tuple(group.get("caused_by", ())),
+                fault=group["fault"],
+                severity=group["severity"],
+                meaning=group["meaning"],
+                remedy=group["remedy"],
+                rule=group.get("rule", _heard(group, speaker)),
+                ended_by=group.get("ended_by"),
+                repeats=group.get("repeats"),
+                within=float(group.get("within", 0)),
+                caused_by=tuple(group.get("caused_by", ())),
                 stack=group.get("stack", False),
-                source=table["sources"][source]["url"], date=table["sources"][source]["date"],
-            )  # fmt: skip
+                source=table["sources"][source]["url"],
+                date=table["sources"][source]["date"],
+            )
             whole = f"{speaker['begins']}(?:{pattern})".replace("{pci}", ADDRESS)
             rows.setdefault(group["speaker"], []).append((one, re.compile(whole)))
     return {
@@ -137,11 +146,7 @@ def ending_faults() -> frozenset[str]:
 @cache
 def subsystems() -> tuple[str, ...]:
     """Return the parts of a node that the catalogue speaks of, in its order."""
-    return tuple(
-        dict.fromkeys(
-            one.subsystem for one in node_statements().values() if one.severity != HARMLESS
-        )
-    )
+    return tuple(dict.fromkeys(one.subsystem for one in node_statements().values() if one.severity != HARMLESS))
 
 
 def find_node_statement(message: str) -> NodeNote | None:
@@ -245,14 +250,7 @@ class FirmwareRecords:
             self._fields = {"type": value.strip()}
         elif key == "vendor_id":
             self._fields["vendor"] = value[:6].lower()
-        elif key in {
-            "section_type",
-            "device_id",
-            "class_code",
-            "fru_text",
-            "DIMM location",
-            "node",
-        }:
+        elif key in {"section_type", "device_id", "class_code", "fru_text", "DIMM location", "node"}:
             self._fields.setdefault(key, value.strip())
         elif text.startswith("node:"):
             self._fields.setdefault("node", text.strip())
@@ -269,10 +267,7 @@ class FirmwareRecords:
         unit = (named or fields.get("fru_text") or fields.get("node", "")[:60]) if memory else ""
         unit = fields.get("device_id", "") if "PCIe" in section else unit
         of = f" of {unit}" if unit else ""
-        gpu = (
-            fields.get("vendor") in _GPU_VENDORS
-            and fields.get("class_code", "")[:2] in _GPU_CLASSES
-        )
+        gpu = fields.get("vendor") in _GPU_VENDORS and fields.get("class_code", "")[:2] in _GPU_CLASSES
         mark = " (GPU)" if gpu else ""
         return [f"{{record}} {fields.get('type', 'unknown')} {section}{of}{mark}"]
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 ABSENT = "—"
 """Text in place of a missing value."""
-SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}  # fmt: skip
+SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 """Seconds of each unit in which a duration may be written."""
 LONGEST = 1e12
 """Seconds: a longer duration is cut to it, and stays a number."""

@@ -58,11 +58,13 @@ _NUMBERS = {
     errno.ECONNREFUSED: ConnectionFault(NOBODY, "Start it, or check host and port."),
     errno.ECONNRESET: ConnectionFault("it closed the connection", _PORT),
     errno.EPIPE: ConnectionFault("it closed the connection", _PORT),
-    errno.EHOSTUNREACH: ConnectionFault("there is no way to it in the network", "Is the machine on, and the address right?"),
+    errno.EHOSTUNREACH: ConnectionFault(
+        "there is no way to it in the network", "Is the machine on, and the address right?"
+    ),
     errno.ENETUNREACH: ConnectionFault("there is no way to its network", "Check the network of this machine."),
     errno.ETIMEDOUT: ConnectionFault("it does not answer", "Is the machine on, and does a firewall drop what it gets?"),
     errno.EMFILE: ConnectionFault("this process has no file descriptor left", "Raise LimitNOFILE of its unit."),
-}  # fmt: skip
+}
 _ERRNO = re.compile(r"\[errno (\d+)\]")
 
 

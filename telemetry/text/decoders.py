@@ -38,9 +38,7 @@ def of_msgpack(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return _of_msgpack(kind)
 
 
-def converted(
-    tree: object, kind: type[T], *, strict: bool = True, dec_hook: Hook | None = None
-) -> T:
+def converted(tree: object, kind: type[T], *, strict: bool = True, dec_hook: Hook | None = None) -> T:
     """Return dicts and lists as a type. Raises `msgspec.ValidationError`."""
     with _BUILDING:
         return msgspec.convert(tree, kind, strict=strict, dec_hook=dec_hook)

@@ -31,9 +31,7 @@ class ChangedName(NamedTuple):
     @property
     def warning(self) -> str:
         """A sentence for the log, to stand behind the place."""
-        return (
-            f"`{self.former}` is `{self.name}` now, and the next release will refuse the old name"
-        )
+        return f"`{self.former}` is `{self.name}` now, and the next release will refuse the old name"
 
 
 FORMER_NAMES = (

@@ -15,7 +15,7 @@ from telemetry.errors import KilowattError
 
 OURS = {errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK, errno.EDOM, errno.ERANGE}
 """Numbers of `OSError` that a program brings about itself: a descriptor that it closed, an argument that is none."""
-OWN = {"telemetry", "api", "present", "power", "alerts", "collector", "aggregator", "tui", "kilowatch"}  # fmt: skip
+OWN = {"telemetry", "api", "present", "power", "alerts", "collector", "aggregator", "tui", "kilowatch"}
 """kilowatch's packages."""
 _LIBRARIES = {"aiohttp", "aiomqtt", "nats", "urllib"}
 """Packages that speak to brokers and servers: an exception of their own is what these did."""

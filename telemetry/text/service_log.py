@@ -55,21 +55,17 @@ def log_start(role: str, release: str, facts: Mapping[str, str]) -> None:
     log.info("%s %s; %s", role, release, words)
 
 
-def log_reload(
-    section: str, before: msgspec.Struct, after: msgspec.Struct, applied: str | tuple[str, ...]
-) -> None:
+def log_reload(section: str, before: msgspec.Struct, after: msgspec.Struct, applied: str | tuple[str, ...]) -> None:
     """Log which settings differ from those in force, after a reload. Those whose key begins with `applied`
     are in force; the others need a restart."""
     changed = [_as_written(key) for key in changed_keys(before, after, section)]
     begins = (applied,) if isinstance(applied, str) else applied
-    now = [
-        key for key in changed if any(each and f"{key}.".startswith(f"{each}.") for each in begins)
-    ]
+    now = [key for key in changed if any(each and f"{key}.".startswith(f"{each}.") for each in begins)]
     later = [key for key in changed if key not in now]
     if now:
         log.info("reload: in force now: %s", ", ".join(now))
     if later:
-        log.warning("reload: these changed settings need a restart of the service: %s", ", ".join(later))  # fmt: skip
+        log.warning("reload: these changed settings need a restart of the service: %s", ", ".join(later))
     if not changed:
         log.info("reload: no setting of %s has changed", section)
 

@@ -65,9 +65,13 @@ def fault_of(error: msgspec.ValidationError, kind: Any) -> Fault:
     missing = key is not None and key[1].startswith("missing")
     problem = problem[0].lower() + problem[1:]
     return Fault(
-        place or "", problem, unknown=None if missing else word, missing=word if missing else None, known=known,
+        place or "",
+        problem,
+        unknown=None if missing else word,
+        missing=word if missing else None,
+        known=known,
         words=tuple(dict.fromkeys(_words_at(kind, place or ""))) if _WORD.fullmatch(problem) else (),
-    )  # fmt: skip
+    )
 
 
 def convert(

@@ -183,9 +183,7 @@ def _decode(payload: bytes, kind: type[T], most: int) -> T:
 def _within(where: str, value: float | None, low: float, high: float) -> None:
     """Raise `WireError` unless a number, if there is one, is within `low` to `high`; a NaN is not."""
     if value is not None and not low <= value <= high:
-        raise WireError(
-            "malformed", f"{where} is {_shown(value)}; {low:g} to {high:g} are possible"
-        )
+        raise WireError("malformed", f"{where} is {_shown(value)}; {low:g} to {high:g} are possible")
 
 
 def _shown(value: object) -> str:
@@ -207,8 +205,7 @@ def _check_span(where: str, session: int, first: int, last: int) -> None:
     _check_session(f"{where}: the session", session)
     if not 0 <= first <= last < FRAMES_END:
         raise WireError(
-            "malformed",
-            f"{where}: frames {_shown(first)} to {_shown(last)}; numbers below 2^31 are possible",
+            "malformed", f"{where}: frames {_shown(first)} to {_shown(last)}; numbers below 2^31 are possible"
         )
 
 
@@ -401,10 +398,7 @@ def decode_jobs(payload: bytes) -> NodeJobs:
     _check_unique("jobs", (job.key for job in found.jobs))
     for job in found.jobs:
         _check_job(job)
-    _check_unique(
-        "allocations",
-        ((a.job, a.gpu, a.instance, a.step, a.kind, a.begin) for a in found.allocations),
-    )
+    _check_unique("allocations", ((a.job, a.gpu, a.instance, a.step, a.kind, a.begin) for a in found.allocations))
     for allocation in found.allocations:
         _check_allocation(allocation)
     _check_unique("processes", ((each.gpu, each.instance, each.pid) for each in found.processes))

@@ -57,7 +57,7 @@ class Counter:
     """Difference to the exporter's number, or where it comes from."""
 
 
-def _gauge(name: str, text: str, metric: str, scale: float = 1.0, *, of_instance: str = "", note: str = "") -> Counter:  # fmt: skip
+def _gauge(name: str, text: str, metric: str, scale: float = 1.0, *, of_instance: str = "", note: str = "") -> Counter:
     return Counter(name, text, ((metric, scale),), GAUGE, of_instance, note=note)
 
 
@@ -67,10 +67,12 @@ def _count(name: str, text: str, metric: str, scale: float = 1.0, *, note: str =
 
 def _violation(cause: str, text: str, metric: str) -> Counter:
     return _count(
-        f"DCGM_FI_DEV_{cause}_VIOLATION", f"Time for which {text} held the clocks down (in ns).",
-        f"gpu_clocks_event_{metric}_seconds_total", _NS,
+        f"DCGM_FI_DEV_{cause}_VIOLATION",
+        f"Time for which {text} held the clocks down (in ns).",
+        f"gpu_clocks_event_{metric}_seconds_total",
+        _NS,
         note="in ns, as DCGM has it; the exporter's list of default counters says us of the same number",
-    )  # fmt: skip
+    )
 
 
 def _links(event: str, text: str, metric: str) -> Counter:
@@ -78,8 +80,13 @@ def _links(event: str, text: str, metric: str) -> Counter:
 
 
 def _pipe(field: str, text: str, word: str, note: str = "") -> Counter:
-    return _gauge(f"DCGM_FI_PROF_{field}_ACTIVE", f"Part of the time that {text} (0 to 1).", f"gpu_{word}_active_ratio",
-                  of_instance=f"instance_{word}_active_ratio", note=note)  # fmt: skip
+    return _gauge(
+        f"DCGM_FI_PROF_{field}_ACTIVE",
+        f"Part of the time that {text} (0 to 1).",
+        f"gpu_{word}_active_ratio",
+        of_instance=f"instance_{word}_active_ratio",
+        note=note,
+    )
 
 
 MOST_LINKS = 18
@@ -349,9 +356,9 @@ def load_list(where: str, path: Path | None) -> CounterList:
         text = path.expanduser().read_text("utf-8")
     except OSError as error:
         problem = error.strerror or str(error)
-        raise ConfigError(where, f"{path} can't be read: {problem}", "Name a file that this user may read.") from error  # fmt: skip
+        raise ConfigError(where, f"{path} can't be read: {problem}", "Name a file that this user may read.") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(where, f"{path} is no text", "Name the exporter's file of counters.") from error  # fmt: skip
+        raise ConfigError(where, f"{path} is no text", "Name the exporter's file of counters.") from error
     return parse_list(text, str(path))
 
 
@@ -383,12 +390,16 @@ def parse_list(text: str, where: str) -> CounterList:
 def _fields(line: str, place: str) -> tuple[str, str, str]:
     parts = [part.strip() for part in next(csv.reader([line], skipinitialspace=True))]
     if len(parts) != 3:
-        raise ConfigError(place, f"{counted(len(parts), 'column')} where there should be three", "Write FIELD, type, help; a help with a comma in quotes.")  # fmt: skip
+        raise ConfigError(
+            place,
+            f"{counted(len(parts), 'column')} where there should be three",
+            "Write FIELD, type, help; a help with a comma in quotes.",
+        )
     name, kind, words = parts
     if kind not in {GAUGE, COUNTER, LABEL}:
         raise ConfigError(place, f"{kind!r} is no type", "Write gauge, counter or label.")
     if not name.startswith(("DCGM_FI_", "DCGM_EXP_")):
-        raise ConfigError(place, f"{name!r} is no field of DCGM", "Write its name: DCGM_FI_DEV_GPU_TEMP.")  # fmt: skip
+        raise ConfigError(place, f"{name!r} is no field of DCGM", "Write its name: DCGM_FI_DEV_GPU_TEMP.")
     return name, kind, words
 
 
@@ -450,11 +461,7 @@ def families(
         if counter.of_instance and parts:
             scale = counter.terms[0][1]
             column = [round(value * scale, 6) for value in columns(counter.of_instance)]
-            samples = [
-                sample
-                for sample, (_, gpu) in zip(samples, gpus, strict=True)
-                if gpu.uuid not in split
-            ]
+            samples = [sample for sample, (_, gpu) in zip(samples, gpus, strict=True) if gpu.uuid not in split]
             samples += [(its, value) for its, value in zip(parts, column, strict=True) if its]
         yield _family(counter, samples)
 
@@ -464,16 +471,10 @@ def _family(counter: Counter, samples: Sequence[tuple[str, float]]) -> Family:
 
 
 def _values(
-    counter: Counter,
-    columns: Columns,
-    gpus: Sequence[tuple[int, Gpu]],
-    links: Mapping[str, Mapping[int, int]],
+    counter: Counter, columns: Columns, gpus: Sequence[tuple[int, Gpu]], links: Mapping[str, Mapping[int, int]]
 ) -> list[float]:
     only = counter.link
-    rows = {
-        gpu: [row for number, row in its.items() if only is None or number == only]
-        for gpu, its in links.items()
-    }
+    rows = {gpu: [row for number, row in its.items() if only is None or number == only] for gpu, its in links.items()}
     found = _sums(counter.terms, columns, gpus, rows)
     if counter.otherwise and any(_unsupported(value) for value in found):
         other = _sums(counter.otherwise, columns, gpus, rows)
@@ -514,9 +515,7 @@ def _unsupported(value: float) -> bool:
     return math.isnan(value) and reason_of(value) is Gap.NOT_SUPPORTED
 
 
-def _pairs(
-    inventory: Inventory, gpu: Gpu, host_label: str, fields: Iterable[str]
-) -> dict[str, str | None]:
+def _pairs(inventory: Inventory, gpu: Gpu, host_label: str, fields: Iterable[str]) -> dict[str, str | None]:
     domain, colon, rest = (gpu.pci or "").partition(":")
     return {
         "gpu": str(gpu.index),
@@ -544,10 +543,7 @@ def _instances(
 def _with(device: Mapping[str, str | None], job: Mapping[str, str]) -> dict[str, str | None]:
     """Return the labels of a device with those of its job: what a pod's owner has named like one of the device's, or of
     an XID, is left out."""
-    return {
-        **device,
-        **{name: value for name, value in job.items() if name not in {*device, *_OF_XID}},
-    }
+    return {**device, **{name: value for name, value in job.items() if name not in {*device, *_OF_XID}}}
 
 
 def _of_job(message: NodeJobs | None, gpu: str, instance: int | None = None) -> dict[str, str]:

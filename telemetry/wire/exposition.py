@@ -58,9 +58,7 @@ class Family:
 
 def labels(pairs: Mapping[str, str | None]) -> str:
     """Return `{gpu="0",uuid="GPU-..."}`; pairs whose value is None or empty are left out."""
-    inner = ",".join(
-        f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in pairs.items() if value
-    )
+    inner = ",".join(f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in pairs.items() if value)
     return f"{{{inner}}}" if inner else ""
 
 
@@ -140,9 +138,7 @@ def unattributed_family(samples: Iterable[Sample]) -> Family:
     return Family(f"{PREFIX}unattributed_devices", text, GAUGE, list(samples))
 
 
-def device_pairs(
-    inventory: Inventory, table: Table, device: Any, scope: bool = True
-) -> dict[str, str | None]:
+def device_pairs(inventory: Inventory, table: Table, device: Any, scope: bool = True) -> dict[str, str | None]:
     """Return the labels of the series of a device of a table."""
     return {**node_pairs(inventory, scope), **KINDS[table].labels(inventory, device)}
 
@@ -158,9 +154,7 @@ def fragments(inventory: Inventory, table: Table, scope: bool = True) -> list[st
     return [labels(device_pairs(inventory, table, device, scope)) for device in devices]
 
 
-def up_families(
-    inventory: Inventory, up: bool, last_frame: float | None, scope: bool = True
-) -> list[Family]:
+def up_families(inventory: Inventory, up: bool, last_frame: float | None, scope: bool = True) -> list[Family]:
     """Return the families of a node's liveness; `last_frame` in seconds since 1970."""
     node = labels(node_pairs(inventory, scope))
     seen = [] if last_frame is None else [(node, last_frame)]
@@ -215,10 +209,7 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
             "What an NVLink leads to.",
             GAUGE,
             [
-                (
-                    labels({**device_pairs(inventory, Table.LINK, link, scope), **_far_end(link)}),
-                    1.0,
-                )
+                (labels({**device_pairs(inventory, Table.LINK, link, scope), **_far_end(link)}), 1.0)
                 for link in inventory.links
                 if link.peer_kind
             ],
@@ -228,12 +219,7 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
             "Facts about a port of a network adapter.",
             GAUGE,
             [
-                (
-                    labels(
-                        {**device_pairs(inventory, Table.PORT, port, scope), **_port_facts(port)}
-                    ),
-                    1.0,
-                )
+                (labels({**device_pairs(inventory, Table.PORT, port, scope), **_port_facts(port)}), 1.0)
                 for port in inventory.ports
                 if port.present
             ],
@@ -243,12 +229,7 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
             "Facts about a MIG instance of a GPU.",
             GAUGE,
             [
-                (
-                    labels(
-                        {**device_pairs(inventory, Table.INSTANCE, each, scope), **_sizes(each)}
-                    ),
-                    1.0,
-                )
+                (labels({**device_pairs(inventory, Table.INSTANCE, each, scope), **_sizes(each)}), 1.0)
                 for each in inventory.instances
                 if each.gpu in there
             ],
@@ -275,9 +256,7 @@ def _far_end(link: Link) -> dict[str, str | None]:
 def _sizes(instance: MigInstance) -> dict[str, str | None]:
     return {
         "memory_bytes": None if instance.memory_bytes is None else str(instance.memory_bytes),
-        "multiprocessors": None
-        if instance.multiprocessors is None
-        else str(instance.multiprocessors),
+        "multiprocessors": None if instance.multiprocessors is None else str(instance.multiprocessors),
     }
 
 
@@ -310,12 +289,7 @@ def _family(metric: Metric, its: Sequence[str], rows: Sequence[Row], column: int
 
 
 def node_families(
-    inventory: Inventory,
-    readings: Readings,
-    *,
-    up: bool = True,
-    last_frame: float | None = None,
-    scope: bool = True,
+    inventory: Inventory, readings: Readings, *, up: bool = True, last_frame: float | None = None, scope: bool = True
 ) -> list[Family]:
     """Return the families of a node; of one that is not up only its liveness.
 
@@ -323,8 +297,5 @@ def node_families(
     """
     families = up_families(inventory, up, last_frame, scope)
     if up:
-        families += [
-            *info_families(inventory, scope),
-            *reading_families(inventory, readings, scope),
-        ]
+        families += [*info_families(inventory, scope), *reading_families(inventory, readings, scope)]
     return families

@@ -82,21 +82,10 @@ def pack(number: int, rows: Sequence[Row], schema: Schema = SCHEMA) -> PackedBlo
     """Pack the rows of one block. Every row must have all columns: fill with gaps."""
     block = schema.blocks[number]
     split, width = len(block.gauges), len(block.gauges) + len(block.counters)
-    return PackedBlock(
-        number,
-        len(rows),
-        pack_rows("f", rows, 0, split),
-        pack_rows("d", rows, split, width),
-    )
+    return PackedBlock(number, len(rows), pack_rows("f", rows, 0, split), pack_rows("d", rows, split, width))
 
 
-def build(
-    session: int,
-    seq: int,
-    sampled_at: int,
-    readings: Readings,
-    events: Sequence[bytes] = (),
-) -> Frame:
+def build(session: int, seq: int, sampled_at: int, readings: Readings, events: Sequence[bytes] = ()) -> Frame:
     """Make a frame of this release's schema from rows of floats."""
     blocks = tuple(pack(number, readings[number]) for number in sorted(readings))
     return Frame(SCHEMA_ID, session, seq, sampled_at, blocks, tuple(events))

@@ -198,9 +198,7 @@ class NodeJobs(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[JobSourceState, ...] = ()
 
 
-def holders_of(
-    message: NodeJobs, gpu: str, instances: Container[int | None] | None = None
-) -> list[Allocation]:
+def holders_of(message: NodeJobs, gpu: str, instances: Container[int | None] | None = None) -> list[Allocation]:
     """Return an allocation of each job that holds a GPU, or one of some GPU instances of it: those to whom it is
     allocated, else those who use it."""
     retained = [
@@ -230,9 +228,7 @@ def with_keys(message: NodeJobs, key: Callable[[JobKey], JobKey]) -> NodeJobs:
         message,
         jobs=tuple(replace(job, key=key(job.key)) for job in message.jobs),
         allocations=tuple(replace(one, job=key(one.job)) for one in message.allocations),
-        processes=tuple(
-            one if one.job is None else replace(one, job=key(one.job)) for one in message.processes
-        ),
+        processes=tuple(one if one.job is None else replace(one, job=key(one.job)) for one in message.processes),
     )
 
 

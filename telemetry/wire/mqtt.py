@@ -97,9 +97,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if len(set(self.hosts)) < len(self.hosts):
             raise ConfigError("broker.hosts", "an address is there twice", "Write each once.")
         if not 1 <= self.keepalive <= 65535:
-            raise ConfigError(
-                "broker.keepalive", f"{self.keepalive} s is out of range", "10 is usual."
-            )
+            raise ConfigError("broker.keepalive", f"{self.keepalive} s is out of range", "10 is usual.")
 
     @property
     def address(self) -> str:
@@ -139,9 +137,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the TLS context, or None for a plain connection."""
         if not self.tls:
             return None
-        ca_file, cert_file, key_file = (
-            self._tls_file(name) for name in ("ca_file", "cert_file", "key_file")
-        )
+        ca_file, cert_file, key_file = (self._tls_file(name) for name in ("ca_file", "cert_file", "key_file"))
         try:
             context = ssl.create_default_context(cafile=ca_file)
             if cert_file is not None:
@@ -247,10 +243,7 @@ class MqttClient(aiomqtt.Client):
             return
         if client.want_write():  # the kernel's buffer is full: the loop continues when it is not
             super()._on_socket_register_write(client, userdata, sock)
-        elif (
-            self._check_timer is not None
-            and self._check_timer.when() - self._loop.time() < CHECK_SECONDS / 2
-        ):
+        elif self._check_timer is not None and self._check_timer.when() - self._loop.time() < CHECK_SECONDS / 2:
             self._check()
 
     async def _wait_for(self, fut: Awaitable[T], timeout: float | None) -> T:  # noqa: ASYNC109 - as its parent
@@ -299,9 +292,7 @@ async def connect(
     async with AsyncExitStack() as stack:
         for one in broker.each():
             try:
-                client = await stack.enter_async_context(
-                    _connect_one(one, client_id, will, send_buffer, longest)
-                )
+                client = await stack.enter_async_context(_connect_one(one, client_id, will, send_buffer, longest))
             except BusError as error:
                 failures.append(error)
                 continue
@@ -325,11 +316,7 @@ def unreachable(failures: Sequence[BusError]) -> BusError:
 
 @asynccontextmanager
 async def _connect_one(
-    broker: BrokerConfig,
-    client_id: str,
-    will: aiomqtt.Will | None,
-    send_buffer: int | None,
-    longest: int,
+    broker: BrokerConfig, client_id: str, will: aiomqtt.Will | None, send_buffer: int | None, longest: int
 ) -> AsyncIterator[MqttClient]:
     """Connect to one address. Raises `BusError`."""
     username, password = broker.login()

@@ -29,9 +29,7 @@ class PersonWords:
     @property
     def mark(self) -> str:
         """Text that is another with another form of words, or another secret."""
-        return (
-            f"{self.privacy}:{hashlib.blake2b(b'mark', digest_size=6, key=self._key).hexdigest()}"
-        )
+        return f"{self.privacy}:{hashlib.blake2b(b'mark', digest_size=6, key=self._key).hexdigest()}"
 
     def person(self, name: str) -> str:
         """Return a user or account as it may be told: itself, a hash of 12 digits, or nothing."""

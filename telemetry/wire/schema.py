@@ -94,9 +94,7 @@ def _block(table: Table, lane: Lane) -> Block:
     )
 
 
-SCHEMA = Schema(
-    tuple(block for table in Table for lane in Lane if (block := _block(table, lane)).names)
-)
+SCHEMA = Schema(tuple(block for table in Table for lane in Lane if (block := _block(table, lane)).names))
 """The schema of this release: every metric of the catalogue."""
 
 SCHEMA_ID = SCHEMA.id

@@ -45,23 +45,19 @@ class TableKind:
     """Highest number of devices of a node, where they have a prefix."""
     owner: Callable[[Any], str] | None = None
     """UUID of the GPU that a device is a part of; None for devices that are part of none."""
-    named: Callable[[Inventory, Sequence[Any]], Iterable[StoredName]] = (
-        lambda _, devices: (StoredName(None, each.name) for each in devices)
-    )  # fmt: skip
+    named: Callable[[Inventory, Sequence[Any]], Iterable[StoredName]] = lambda _, devices: (
+        StoredName(None, each.name) for each in devices
+    )
     """Number and name of each device of a node, in the order of their rows."""
     labels: Callable[[Inventory, Any], Labels]
     """Labels of a device's series in Prometheus, beside those of its node."""
-    hardware: Callable[[Inventory, Any], Mapping[str, str | None]] = (
-        lambda _, device: {"hw.name": device.name}
-    )  # fmt: skip
+    hardware: Callable[[Inventory, Any], Mapping[str, str | None]] = lambda _, device: {"hw.name": device.name}
     """Attributes of a device in OTLP, beside those of its key and owner."""
     columns: Mapping[str, Callable[[Any], Any]]
     """Fields of `api.columns.ColumnRows` beside `node` and the index of the owner, and how a device fills them."""
     identity: tuple[str, ...] = ("key",)
     """The fields of `columns` that make its key, joined by `/`."""
-    stored: Callable[[str, StoredName], Mapping[str, Any]] = (
-        lambda key, name: {"key": key, "name": name.text}
-    )  # fmt: skip
+    stored: Callable[[str, StoredName], Mapping[str, Any]] = lambda key, name: {"key": key, "name": name.text}
     """Values of these fields for a device that is gone, by its key and stored name."""
     usual: tuple[str, ...] = ()
     """Metrics of a request that names none; () for all."""
@@ -96,9 +92,11 @@ def _instance_labels(inventory: Inventory, one: MigInstance) -> Labels:
     """Return the labels that dcgm-exporter gives an instance."""
     return {
         **_owner_labels(inventory, one.gpu),
-        "instance_uuid": one.uuid, "gpu_instance": str(one.gpu_instance),
-        "compute_instance": str(one.compute_instance), "profile": one.profile or None,
-    }  # fmt: skip
+        "instance_uuid": one.uuid,
+        "gpu_instance": str(one.gpu_instance),
+        "compute_instance": str(one.compute_instance),
+        "profile": one.profile or None,
+    }
 
 
 def _gpu_hardware(inventory: Inventory, gpu: Gpu) -> Labels:
@@ -168,10 +166,7 @@ KINDS = {
             key=lambda link: f"{link.gpu}/{link.number}",
             owner=attrgetter("gpu"),
             named=_link_names,
-            labels=lambda inventory, link: {
-                **_owner_labels(inventory, link.gpu),
-                "link": str(link.number),
-            },
+            labels=lambda inventory, link: {**_owner_labels(inventory, link.gpu), "link": str(link.number)},
             hardware=lambda _, __: {"hw.type": "network"},
             columns={
                 "uuid": attrgetter("gpu"),
@@ -208,11 +203,7 @@ KINDS = {
             named=lambda _, ports: (StoredName(port.number, port.name) for port in ports),
             labels=lambda _, port: {"port": port.name},
             hardware=_port_hardware,
-            columns={
-                "name": attrgetter("name"),
-                "present": attrgetter("present"),
-                "port": attrgetter("id"),
-            },
+            columns={"name": attrgetter("name"), "present": attrgetter("present"), "port": attrgetter("id")},
             identity=("port",),
             stored=lambda key, name: {"name": name.text, "present": True, "port": key},
             usual=("port_state", "port_speed_bytes_per_second"),
@@ -232,16 +223,12 @@ KINDS = {
             named=lambda _, found: (StoredName(each.gpu_instance, f"{each.gpu} {each.name}") for each in found),
             labels=_instance_labels,
             hardware=lambda _, one: {"hw.type": "gpu", "hw.name": one.name, "hw.model": one.profile},
-            columns={
-                "uuid": attrgetter("gpu"),
-                "name": attrgetter("name"),
-                "instance": attrgetter("uuid"),
-            },
+            columns={"uuid": attrgetter("gpu"), "name": attrgetter("name"), "instance": attrgetter("uuid")},
             identity=("instance",),
             stored=_stored_instance,
             usual=("instance_memory_used_bytes", "instance_sm_active_ratio"),
             has_pages=True,
         ),
     )
-}  # fmt: skip
+}
 """By table."""

@@ -99,18 +99,13 @@ class Scene:
         counters = np.zeros((2, len(_BLOCK.counters)))
         now = time.monotonic()
         self.fleet.store(GPU_FAST, self.node.rows[_BLOCK.table], gauges, counters, now)
-        self.fleet.set_intervals(
-            self.node, 1000.0, 1000.0
-        )  # nothing grows stale while a test waits
+        self.fleet.set_intervals(self.node, 1000.0, 1000.0)  # nothing grows stale while a test waits
         self.node.seen = now
         self.alerting.note_readings()
 
     def xid(self, number: int, gpu: int = 0, xid: int = 79) -> Event:
         """Make an XID of a GPU."""
-        return Event(
-            id=f"7-{number}", node="n1", at=time.time_ns(), kind="xid", gpu=f"GPU-n1-{gpu}",
-            data={"xid": xid},
-        )  # fmt: skip
+        return Event(id=f"7-{number}", node="n1", at=time.time_ns(), kind="xid", gpu=f"GPU-n1-{gpu}", data={"xid": xid})
 
     def happen(self, event: Event) -> None:
         """Let the bus bring an event."""
@@ -147,9 +142,7 @@ class Scene:
         """A life: from the start of a process to its planned end."""
         self.alerting = self._new()
         async with self.alerting.opened(self.fleet, self.stored_events):
-            task = asyncio.create_task(
-                self.alerting.run(self.fleet, self, lambda *_: self.snapshots(), self.publish)
-            )
+            task = asyncio.create_task(self.alerting.run(self.fleet, self, lambda *_: self.snapshots(), self.publish))
             try:
                 yield self.alerting
             finally:

@@ -31,9 +31,7 @@ _TEMPERATURE = _BLOCK.names.index("gpu_temperature_celsius")
 
 def with_own_boards(found: Inventory) -> Inventory:
     """Return an inventory whose boards no other node has."""
-    gpus = tuple(
-        msgspec.structs.replace(gpu, serial=f"{found.node}-{gpu.index}") for gpu in found.gpus
-    )
+    gpus = tuple(msgspec.structs.replace(gpu, serial=f"{found.node}-{gpu.index}") for gpu in found.gpus)
     return msgspec.structs.replace(found, gpus=gpus)
 
 
@@ -43,9 +41,7 @@ class Hall:
     def __init__(self, nodes: int, rules: Sequence[Rule] | None = None) -> None:
         self.fleet = Fleet()
         self.names = [f"n{number}" for number in range(nodes)]
-        self.placed = {
-            name: self.fleet.place(with_own_boards(inventory(name))) for name in self.names
-        }
+        self.placed = {name: self.fleet.place(with_own_boards(inventory(name))) for name in self.names}
         self.now, self.wall = 5000.0, NOON
         self.silent: set[str] = set()
         self.hot: set[tuple[str, int]] = set()
@@ -70,10 +66,7 @@ class Hall:
             self.now += every
             self.wall += round(every * 1e9)
             self._read()
-            self.pipeline.evaluate(
-                self.fleet, self.now, self.wall, events,
-                listening=self.listening, snapshots=(),
-            )  # fmt: skip
+            self.pipeline.evaluate(self.fleet, self.now, self.wall, events, listening=self.listening, snapshots=())
             events = ()
             due = self.pipeline.manager.next_due()
             while due is not None and due < self.now + every:
@@ -86,22 +79,18 @@ class Hall:
         """Return an XID that a node reports now."""
         self._events += 1
         return Event(
-            id=f"1-{self._events}", node=node, at=self.wall, kind="xid", gpu=f"GPU-{node}-{gpu}",
-            data={"xid": number},
-        )  # fmt: skip
+            id=f"1-{self._events}", node=node, at=self.wall, kind="xid", gpu=f"GPU-{node}-{gpu}", data={"xid": number}
+        )
 
     def _read(self) -> None:
         heard = [name for name in self.names if name not in self.silent] if self.listening else []
         if not heard:
             return
         rows = np.concatenate(
-            [np.arange(self.placed[n].rows[_BLOCK.table].start,
-                       self.placed[n].rows[_BLOCK.table].stop) for n in heard]
-        )  # fmt: skip
+            [np.arange(self.placed[n].rows[_BLOCK.table].start, self.placed[n].rows[_BLOCK.table].stop) for n in heard]
+        )
         gauges = np.full((len(rows), len(_BLOCK.gauges)), GAP[Gap.NOT_SUPPORTED], np.float32)
-        gauges[:, _TEMPERATURE] = [
-            85.0 if (name, gpu) in self.hot else 50.0 for name in heard for gpu in range(2)
-        ]
+        gauges[:, _TEMPERATURE] = [85.0 if (name, gpu) in self.hot else 50.0 for name in heard for gpu in range(2)]
         counters = np.full((len(rows), len(_BLOCK.counters)), GAP[Gap.NOT_SUPPORTED], np.float64)
         self.fleet.store(GPU_FAST, rows, gauges, counters, self.now)
         for name in heard:

@@ -21,9 +21,7 @@ Messages = Iterator[tuple[str, bytes]]
 
 def status(session: int, *ring: FrameSpan) -> bytes:
     """The status of a collector that runs."""
-    return messages.encode(
-        CollectorStatus(state=NodeState.ONLINE, session=session, ring=tuple(ring))
-    )
+    return messages.encode(CollectorStatus(state=NodeState.ONLINE, session=session, ring=tuple(ring)))
 
 
 def invented_names(count: int = 60_000) -> Messages:
@@ -62,11 +60,7 @@ def crowded_node(count: int = 40) -> Messages:
 
     for number in range(count):
         found = inventory("mallory", 256, version=number)
-        links = tuple(
-            Link(gpu=gpu.uuid, number=32 * number + link)
-            for gpu in found.gpus
-            for link in range(32)
-        )
+        links = tuple(Link(gpu=gpu.uuid, number=32 * number + link) for gpu in found.gpus for link in range(32))
         body = msgspec.structs.replace(found, links=links)
         yield topic("default", "mallory", Topic.INVENTORY), messages.encode(body)
 
@@ -94,10 +88,7 @@ def new_sessions(count: int = 5000) -> Messages:
 def every_other_frame(count: int = 10_000) -> Messages:
     """A node whose frames are never neighbours."""
     for number in range(count):
-        yield (
-            topic("default", "mallory", Topic.FRAME),
-            frames.encode(frames.build(1, 2 * number, START, {})),
-        )
+        yield (topic("default", "mallory", Topic.FRAME), frames.encode(frames.build(1, 2 * number, START, {})))
 
 
 def lost_spans(replies: int = 20, spans: int = 8000) -> Messages:
@@ -114,10 +105,7 @@ def long_events(count: int = 3000) -> Messages:
     """A node with a new event in each message, as long as an event may be."""
     text = "x" * 1000
     for number in range(count):
-        event = Event(
-            id=f"1-{number}", node="mallory", at=START, kind="xid",
-            data={f"k{at}": text for at in range(50)},
-        )  # fmt: skip
+        event = Event(id=f"1-{number}", node="mallory", at=START, kind="xid", data={f"k{at}": text for at in range(50)})
         yield topic("default", "mallory", Topic.EVENT), messages.encode(event)
 
 
@@ -125,8 +113,7 @@ def frames_of_events(count: int = 300) -> Messages:
     """The same in frames."""
     for number in range(count):
         events = [
-            messages.encode(Event(id=f"1-{number}-{at}", node="mallory", at=START, kind="xid"))
-            for at in range(250)
+            messages.encode(Event(id=f"1-{number}-{at}", node="mallory", at=START, kind="xid")) for at in range(250)
         ]
         readings = frames.build(1, number, START + number * 10**9, {}, events)
         yield topic("default", "mallory", Topic.FRAME), frames.encode(readings)
@@ -137,9 +124,7 @@ def schemas(count: int = 500) -> Messages:
     found = inventory("mallory", 1)
     ours = found.schema.blocks
     for number in range(count):
-        first = msgspec.structs.replace(
-            ours[0], gauges=tuple(f"m{number}_{at}" for at in range(1000))
-        )
+        first = msgspec.structs.replace(ours[0], gauges=tuple(f"m{number}_{at}" for at in range(1000)))
         body = msgspec.structs.replace(
             found, version=number, schema=msgspec.structs.replace(found.schema, blocks=(first,))
         )

@@ -18,10 +18,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "tiny"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder)]
-    if (
-        shutil.which("mount") is None
-        or subprocess.run(mount, check=False, capture_output=True).returncode
-    ):
+    if shutil.which("mount") is None or subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here: it takes root")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=False)

@@ -78,19 +78,26 @@ def inventory(node: str, gpus: int = 2, links: int = 2, version: int = 0) -> Inv
         for index in range(gpus)
     )
     wires = tuple(
-        Link(
-            gpu=gpu.uuid, number=number, peer_kind="gpu", peer=devices[(gpu.index + 1) % gpus].uuid
-        )
+        Link(gpu=gpu.uuid, number=number, peer_kind="gpu", peer=devices[(gpu.index + 1) % gpus].uuid)
         for gpu in devices
         for number in range(links)
     )
     return Inventory(
-        node=node, cluster="lab", session=7, version=version, kilowatch="2026.1",
-        source="simulated:test", driver_version="595.10", driver_state="up",
-        gpus=devices, links=wires,
+        node=node,
+        cluster="lab",
+        session=7,
+        version=version,
+        kilowatch="2026.1",
+        source="simulated:test",
+        driver_version="595.10",
+        driver_state="up",
+        gpus=devices,
+        links=wires,
         ports=(Port(id=f"{PORT_PREFIX}{node}:0000:19:00.1/1", adapter="mlx5_0", number=1),),
-        instances=(MigInstance(uuid=f"{INSTANCE_PREFIX}{node}-7", gpu=devices[-1].uuid, gpu_instance=7, profile="1g.10gb"),),
-    )  # fmt: skip
+        instances=(
+            MigInstance(uuid=f"{INSTANCE_PREFIX}{node}-7", gpu=devices[-1].uuid, gpu_instance=7, profile="1g.10gb"),
+        ),
+    )
 
 
 def readings(what: Inventory, tick: int) -> dict[int, list[list[float]]]:
@@ -98,9 +105,7 @@ def readings(what: Inventory, tick: int) -> dict[int, list[list[float]]]:
     counts = {Table.GPU: len(what.gpus), Table.LINK: len(what.links), Table.NODE: 1, Table.PORT: len(what.ports), Table.INSTANCE: len(what.instances)}  # fmt: skip
     blocks: dict[int, list[list[float]]] = {}
     for number, block in enumerate(SCHEMA.blocks):
-        blocks[number] = [
-            [value(name, row, tick) for name in block.names] for row in range(counts[block.table])
-        ]
+        blocks[number] = [[value(name, row, tick) for name in block.names] for row in range(counts[block.table])]
     return blocks
 
 
@@ -165,9 +170,7 @@ class MemoryStore:
     def _keep(self, batch: Batch, rows: BlockRows, fresh: set[int]) -> None:
         names = SCHEMA.blocks[rows.block].names
         table = np.hstack([rows.gauges, rows.counters]).tolist()
-        for row, (device, frame) in enumerate(
-            zip(rows.device.tolist(), rows.frame.tolist(), strict=True)
-        ):
+        for row, (device, frame) in enumerate(zip(rows.device.tolist(), rows.frame.tolist(), strict=True)):
             if frame in fresh:
                 at = int(batch.frames.sampled_at[frame])
                 for name, number in zip(names, table[row], strict=True):
@@ -198,11 +201,14 @@ class MemoryStore:
                 buckets.setdefault(at - at % width, []).append(number)
         present = {at: [n for n in numbers if not math.isnan(n)] for at, numbers in buckets.items()}
         return HistorySeries(
-            device, metric, step, list(present),
+            device,
+            metric,
+            step,
+            list(present),
             [sum(n) / len(n) if n else None for n in present.values()],
             [min(n, default=None) for n in present.values()],
             [max(n, default=None) for n in present.values()],
-        )  # fmt: skip
+        )
 
     def past(
         self,
@@ -216,8 +222,7 @@ class MemoryStore:
         keys = [
             key
             for key, device in self.named.items()
-            if any((key, name) in self.values for name in columns)
-            and (nodes is None or device.node in nodes)
+            if any((key, name) in self.values for name in columns) and (nodes is None or device.node in nodes)
         ]
         shape = (when.count, len(keys))
         first = [at for values in self.values.values() for at, _ in values[:1]]
@@ -234,16 +239,12 @@ class MemoryStore:
             past.columns[name] = values
         return past
 
-    def events(
-        self, start: int, end: int, node: str | None, kind: str | None, limit: int
-    ) -> list[StoredEvent]:
+    def events(self, start: int, end: int, node: str | None, kind: str | None, limit: int) -> list[StoredEvent]:
         """Newest first."""
         found = [
             each
             for each in self.kept
-            if start <= each.event.at < end
-            and node in {None, each.event.node}
-            and kind in {None, each.event.kind}
+            if start <= each.event.at < end and node in {None, each.event.node} and kind in {None, each.event.kind}
         ]
         return sorted(found, key=lambda each: -each.event.at)[:limit]
 
@@ -311,9 +312,7 @@ class FakePost:
         """What a test says was."""
         return [one for one in self.ever if one.ended is None or one.ended >= since][:limit]
 
-    async def deliveries(
-        self, since: int, limit: int, incident: str | None = None
-    ) -> list[Delivery]:
+    async def deliveries(self, since: int, limit: int, incident: str | None = None) -> list[Delivery]:
         """What a test says was sent."""
         found = [one for one in self.sent if one.created >= since]
         return [one for one in found if incident in {None, one.notice.incident.key}][:limit]
@@ -330,11 +329,20 @@ class FakePost:
         """One."""
         return [
             ChannelRow(
-                name="oncall", kind="webhook", waiting=0, oldest_seconds=None, delivered=1,
-                failed=0, refused=0, expired=0, superseded=0, failing="", last_error="",
+                name="oncall",
+                kind="webhook",
+                waiting=0,
+                oldest_seconds=None,
+                delivered=1,
+                failed=0,
+                refused=0,
+                expired=0,
+                superseded=0,
+                failing="",
+                last_error="",
                 last_delivered=START,
             )
-        ]  # fmt: skip
+        ]
 
     async def test(self, channel: str) -> TestReply:
         """It arrives."""
@@ -371,12 +379,7 @@ class FakeView(SingleView):
         self.fitness = FitnessTracker()
         self.drift = DriftTracker()
         self.pipeline = AlertPipeline(
-            (),
-            lambda *_: None,
-            cluster=cluster,
-            impairments=self.impairments,
-            now=self.monotonic,
-            wall=START,
+            (), lambda *_: None, cluster=cluster, impairments=self.impairments, now=self.monotonic, wall=START
         )
         self.delivery: DeliveryView = FakePost()
 
@@ -418,12 +421,15 @@ class FakeView(SingleView):
         frame = frames.decode(payload)
         batch = Batch(
             frames=Frames(
-                np.zeros(1, np.int32), np.array([seq]), np.array([frame.sampled_at]),
-                np.array([self.wall()]), np.zeros(1, np.bool_),
+                np.zeros(1, np.int32),
+                np.array([seq]),
+                np.array([frame.sampled_at]),
+                np.array([self.wall()]),
+                np.zeros(1, np.bool_),
             ),
             inventories=[node.inventory],
             runs=[CollectorRun(0, name, node.session)],
-        )  # fmt: skip
+        )
         for packed in frame.blocks:
             block = SCHEMA.blocks[packed.block]
             gauges = np.frombuffer(packed.gauges, "<f4").reshape(packed.rows, len(block.gauges))
@@ -460,21 +466,19 @@ def give_jobs(view: FakeView, *jobs: tuple[str, str, str, tuple[int, ...]]) -> N
     begin = view.wall() - 7200 * 10**9
     for node in dict.fromkeys(each[0] for each in jobs):
         what = view.fleet.nodes[node].inventory
-        its = [
-            (JobKey("slurm", "lab", name), user, gpus)
-            for at, name, user, gpus in jobs
-            if at == node
-        ]
+        its = [(JobKey("slurm", "lab", name), user, gpus) for at, name, user, gpus in jobs if at == node]
         held = [(key, user, what.gpus[number].uuid) for key, user, gpus in its for number in gpus]
         message = NodeJobs(
-            session=7, version=1, at=view.wall(),
+            session=7,
+            version=1,
+            at=view.wall(),
             jobs=tuple(Job(key=key, user=user, account="physics", name="pretrain") for key, user, _ in its),
             allocations=tuple(Allocation(job=key, gpu=gpu, begin=begin) for key, _, gpu in held),
             processes=tuple(
                 GpuProcess(gpu=gpu, pid=4000 + number, user=user, name="python", job=key, memory_bytes=2**36)
                 for number, (key, user, gpu) in enumerate(held)
             ),
-        )  # fmt: skip
+        )
         own = {gpu.uuid for gpu in what.gpus}
         view.jobs.receive(node, msgspec.json.encode(message), own, view.wall())
     for _ in view.jobs.steps(view.fleet, view.now(), view.wall()):

@@ -75,9 +75,7 @@ class Feed:
         """Deliver a message."""
         self.ingest.receive(topic("default", node, kind), body, self.now, self.wall)
 
-    def hello(
-        self, node: str, gpus: int = 2, session: int = 1, ring: tuple[FrameSpan, ...] = ()
-    ) -> None:
+    def hello(self, node: str, gpus: int = 2, session: int = 1, ring: tuple[FrameSpan, ...] = ()) -> None:
         """Deliver a node's status and inventory."""
         status = CollectorStatus(state=NodeState.ONLINE, session=session, ring=ring)
         self.publish(node, Topic.STATUS, messages.encode(status))
@@ -123,9 +121,7 @@ class Feed:
     def check_events(self) -> None:
         """What every store must do with events: keep each once, and find them newest first."""
         events = [
-            StoredEvent(
-                Event(id=f"1-{n}", node="a", at=START + n, kind=kind, gpu="GPU-a-0"), ARRIVAL
-            )
+            StoredEvent(Event(id=f"1-{n}", node="a", at=START + n, kind=kind, gpu="GPU-a-0"), ARRIVAL)
             for n, kind in enumerate(["xid", "gpu_lost", "xid"])
         ]
         self.store.write(Batch(events=events, at=ARRIVAL))

@@ -48,9 +48,7 @@ async def main(folder: str, port: int, pages: int) -> None:
     listener = {"http": {"server_host": "127.0.0.1", "server_port": pages}}
     assert await async_setup_component(hass, "http", listener)  # to upload certificates for MQTT
     flow = await hass.config_entries.flow.async_init(DOMAIN, context={"source": "user"})
-    done = await hass.config_entries.flow.async_configure(
-        flow["flow_id"], {"broker": "127.0.0.1", "port": port}
-    )
+    done = await hass.config_entries.flow.async_configure(flow["flow_id"], {"broker": "127.0.0.1", "port": port})
     assert done["type"] == "create_entry", done
     changed = asyncio.Event()
 

@@ -11,18 +11,11 @@ import tempfile
 
 from homeassistant.components.mqtt import binary_sensor, sensor
 from homeassistant.components.mqtt.discovery import TOPIC_MATCHER
-from homeassistant.components.sensor.const import (
-    DEVICE_CLASS_STATE_CLASSES,
-    DEVICE_CLASS_UNITS,
-    SensorDeviceClass,
-)
+from homeassistant.components.sensor.const import DEVICE_CLASS_STATE_CLASSES, DEVICE_CLASS_UNITS, SensorDeviceClass
 from homeassistant.core import HomeAssistant
 from homeassistant.helpers import frame
 
-SCHEMAS = {
-    "sensor": sensor.DISCOVERY_SCHEMA,
-    "binary_sensor": binary_sensor.DISCOVERY_SCHEMA,
-}
+SCHEMAS = {"sensor": sensor.DISCOVERY_SCHEMA, "binary_sensor": binary_sensor.DISCOVERY_SCHEMA}
 
 
 def check(topic: str, payload: dict[str, object]) -> None:

@@ -24,11 +24,7 @@ class Door:
     """What a client sees of a server."""
 
     def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        port: int,
-        secret: str = "",
-        token_file: Path = Path("/nowhere"),
+        self, session: aiohttp.ClientSession, port: int, secret: str = "", token_file: Path = Path("/nowhere")
     ) -> None:
         """`secret`: of a token named `ann` that permits everything; in `token_file` too."""
         self.session = session
@@ -57,12 +53,7 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 def add_token(
-    path: Path,
-    name: str,
-    *scopes: AccessScope,
-    expires: int | None = None,
-    now: int | None = None,
-    user: str = "",
+    path: Path, name: str, *scopes: AccessScope, expires: int | None = None, now: int | None = None, user: str = ""
 ) -> str:
     """Add a token to a tokens file; returns its secret."""
     token, secret = make(name, scopes, time.time_ns() if now is None else now, expires, user)

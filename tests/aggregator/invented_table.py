@@ -124,10 +124,7 @@ async def main(folder: Path, broker: BrokerConfig) -> dict[str, Any]:
     rules = folder.with_name("rules.toml")
     rules.write_text(RULE)
     settings = msgspec.structs.replace(config(broker, folder, "127.0.0.1:0"), rules=(rules,))
-    async with (
-        running(settings) as aggregator,
-        DriveNode(broker, "a", made_of=its_inventory()) as node,
-    ):
+    async with running(settings) as aggregator, DriveNode(broker, "a", made_of=its_inventory()) as node:
         found["frame"] = in_frame(node)
         await until(lambda: bool(aggregator.http_address) and "a" in aggregator.fleet.nodes)
         ticking = asyncio.create_task(tick(node))
@@ -140,9 +137,7 @@ async def main(folder: Path, broker: BrokerConfig) -> dict[str, Any]:
             with contextlib.suppress(asyncio.CancelledError):
                 await ticking
     with contextlib.closing(EmbeddedStore(StoreConfig(), folder)) as store:
-        found["store"] = [
-            store.history(KEY, name, 0, 1 << 62, 0).mean[0] for name in (HEAT, WRITTEN)
-        ]
+        found["store"] = [store.history(KEY, name, 0, 1 << 62, 0).mean[0] for name in (HEAT, WRITTEN)]
     families = exposition.node_families(its_inventory(), READINGS)
     found["collector's metrics"] = exposition.render(families).decode()
     found["influx"] = device_tags("lab", DRIVE, StoredDevice(1, "a", KEY, None, "nvme1"), None)
@@ -157,7 +152,5 @@ async def tick(node: ScriptedNode) -> None:
 
 
 if __name__ == "__main__":
-    its = msgspec.json.decode(
-        sys.argv[2], type=BrokerConfig, dec_hook=lambda kind, text: kind(text)
-    )
+    its = msgspec.json.decode(sys.argv[2], type=BrokerConfig, dec_hook=lambda kind, text: kind(text))
     print(json.dumps(asyncio.run(main(Path(sys.argv[1]), its))))

@@ -83,9 +83,9 @@ def node_rows(node: str, seq: int) -> list[list[float]]:
 def expected(node: str, row: int, seqs: Sequence[int]) -> npt.NDArray[np.float64]:
     """What one GPU's gauges and counters must be, shape (frames, columns); gaps are NaN."""
     width = len(SCHEMA.blocks[GPU_FAST].names)
-    table = np.array(
-        [[value(node, row, column, seq) for column in range(width)] for seq in seqs], np.float64
-    ).reshape(len(seqs), width)
+    table = np.array([[value(node, row, column, seq) for column in range(width)] for seq in seqs], np.float64).reshape(
+        len(seqs), width
+    )
     table[:, GAP_COLUMN] = np.nan
     return table
 
@@ -97,21 +97,11 @@ def inventory(node: str, gpus: int, session: int = 1, version: int = 0) -> Inven
         session=session,
         version=version,
         taken_at=START - 1,
-        gpus=tuple(
-            Gpu(uuid=f"GPU-{node}-{index}", index=index, name="NVIDIA Test 80GB")
-            for index in range(gpus)
-        ),
+        gpus=tuple(Gpu(uuid=f"GPU-{node}-{index}", index=index, name="NVIDIA Test 80GB") for index in range(gpus)),
     )
 
 
-def payload(
-    node: str,
-    gpus: int,
-    session: int,
-    seq: int,
-    events: Sequence[bytes] = (),
-    at: int | None = None,
-) -> bytes:
+def payload(node: str, gpus: int, session: int, seq: int, events: Sequence[bytes] = (), at: int | None = None) -> bytes:
     """The bytes of a frame."""
     readings = {GPU_FAST: gpu_rows(node, gpus, seq), NODE_FAST: node_rows(node, seq)}
     clock = sampled_at(seq) if at is None else at
@@ -125,12 +115,7 @@ class ScriptedNode:
     """ns between two frames by its clock, however fast it makes them."""
 
     def __init__(
-        self,
-        broker: BrokerConfig,
-        name: str,
-        gpus: int = 2,
-        session: int = 1,
-        made_of: Inventory | None = None,
+        self, broker: BrokerConfig, name: str, gpus: int = 2, session: int = 1, made_of: Inventory | None = None
     ) -> None:
         """`made_of`: its inventory under another name and session, in place of the usual one."""
         self.broker = broker
@@ -194,23 +179,14 @@ class ScriptedNode:
 
     async def event(self, number: int) -> None:
         """Publish an event."""
-        event = Event(
-            id=f"{self.session}-{number}",
-            node=self.name,
-            at=sampled_at(number, self.begin),
-            kind="xid",
-        )
+        event = Event(id=f"{self.session}-{number}", node=self.name, at=sampled_at(number, self.begin), kind="xid")
         await self.publish(Topic.EVENT, messages.encode(event))
 
     async def hello(self) -> None:
         """Publish status and inventory, retained."""
-        spans = tuple(
-            FrameSpan(session, min(kept), max(kept)) for session, kept in self.ring.items() if kept
-        )
+        spans = tuple(FrameSpan(session, min(kept), max(kept)) for session, kept in self.ring.items() if kept)
         interval = self.step / 10**9
-        status = CollectorStatus(
-            state=NodeState.ONLINE, session=self.session, interval=interval, ring=spans
-        )
+        status = CollectorStatus(state=NodeState.ONLINE, session=self.session, interval=interval, ring=spans)
         await self.publish(Topic.STATUS, messages.encode(status), retain=True)
         its = msgspec.structs.replace(self.made_of, node=self.name, session=self.session)
         await self.publish(Topic.INVENTORY, messages.encode(its), retain=True)
@@ -246,11 +222,5 @@ class ScriptedNode:
         for start in range(0, len(found), 16):
             body = frames.encode_many(found[start : start + 16])
             await client.publish(self._topic(Topic.BACKFILL), body, qos=0)
-        reply = CommandReply(
-            about=command.about,
-            first=command.first,
-            last=command.last,
-            sent=len(found),
-            gone=gone,
-        )
+        reply = CommandReply(about=command.about, first=command.first, last=command.last, sent=len(found), gone=gone)
         await client.publish(self._topic(Topic.REPLY), messages.encode(reply), qos=1)

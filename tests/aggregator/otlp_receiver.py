@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 
 import grpc  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2_grpc
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
-    ExportLogsServiceRequest,
-    ExportLogsServiceResponse,
-)
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -70,10 +67,18 @@ def points(body: bytes) -> list[Point]:
                     assert data.aggregation_temporality == 2, "cumulative"
                     shape = "counter" if data.is_monotonic else "up-down counter"
                 found += [
-                    Point(node, one.name, one.unit, shape, _pairs(point.attributes),
-                          getattr(point, point.WhichOneof("value")), point.start_time_unix_nano, point.time_unix_nano)
+                    Point(
+                        node,
+                        one.name,
+                        one.unit,
+                        shape,
+                        _pairs(point.attributes),
+                        getattr(point, point.WhichOneof("value")),
+                        point.start_time_unix_nano,
+                        point.time_unix_nano,
+                    )
                     for point in data.data_points
-                ]  # fmt: skip
+                ]
     return found
 
 
@@ -82,10 +87,18 @@ def records(body: bytes) -> list[Record]:
     request = ExportLogsServiceRequest.FromString(body)
     assert not _unknown(request)
     return [
-        Record(_pairs(resource.resource.attributes)["host.name"], one.event_name, one.severity_number,
-               one.body.string_value, _pairs(one.attributes), one.time_unix_nano)
-        for resource in request.resource_logs for scope in resource.scope_logs for one in scope.log_records
-    ]  # fmt: skip
+        Record(
+            _pairs(resource.resource.attributes)["host.name"],
+            one.event_name,
+            one.severity_number,
+            one.body.string_value,
+            _pairs(one.attributes),
+            one.time_unix_nano,
+        )
+        for resource in request.resource_logs
+        for scope in resource.scope_logs
+        for one in scope.log_records
+    ]
 
 
 def _unknown(message: Any) -> bool:
@@ -110,7 +123,11 @@ class Otlp:
         """Return an answer that tells what was refused."""
         if self.refuses:
             answer.partial_success.error_message = "no room"
-            field = "rejected_data_points" if hasattr(answer.partial_success, "rejected_data_points") else "rejected_log_records"  # fmt: skip
+            field = (
+                "rejected_data_points"
+                if hasattr(answer.partial_success, "rejected_data_points")
+                else "rejected_log_records"
+            )
             setattr(answer.partial_success, field, self.refuses)
         return answer
 
@@ -128,7 +145,7 @@ def by_http() -> Iterator[Otlp]:
         receiver.tokens.add(request.headers.get("authorization"))
         if request.path == "/v1/metrics":
             receiver.points += points(body)
-            return Reply(200, receiver.partly(ExportMetricsServiceResponse()).SerializeToString().decode())  # fmt: skip
+            return Reply(200, receiver.partly(ExportMetricsServiceResponse()).SerializeToString().decode())
         assert request.path == "/v1/logs"
         receiver.records += records(body)
         return Reply(200, receiver.partly(ExportLogsServiceResponse()).SerializeToString().decode())
@@ -162,7 +179,7 @@ class _Logs(logs_service_pb2_grpc.LogsServiceServicer):
 
 
 def _refuse(receiver: Otlp, context: Any) -> None:
-    code = {503: grpc.StatusCode.UNAVAILABLE, 400: grpc.StatusCode.INVALID_ARGUMENT}.get(receiver.status)  # fmt: skip
+    code = {503: grpc.StatusCode.UNAVAILABLE, 400: grpc.StatusCode.INVALID_ARGUMENT}.get(receiver.status)
     if code is not None:
         context.abort(code, "as you like")
     receiver.tokens.add(dict(context.invocation_metadata()).get("authorization"))

@@ -27,7 +27,11 @@ def at(path: str) -> dict[str, str]:
 
 def collection(*paths: str) -> dict[str, Any]:
     """A collection of links."""
-    return {"@odata.type": "#Collection.Collection", "Members": [at(path) for path in paths], "Members@odata.count": len(paths)}  # fmt: skip
+    return {
+        "@odata.type": "#Collection.Collection",
+        "Members": [at(path) for path in paths],
+        "Members@odata.count": len(paths),
+    }
 
 
 def excerpt(value: float, **more: Any) -> dict[str, Any]:
@@ -65,9 +69,16 @@ def server(watts: tuple[float | None, ...] = (2010.0, 1990.5), status: str = "No
     for place, input_watts in enumerate(watts):
         path = f"Chassis/1/PowerSubsystem/PowerSupplies/{place}"
         lost = status if place == 0 else "Normal"
-        tree[f"{V1}/{path}"] = {"@odata.type": "#PowerSupply.v1_6_0.PowerSupply", "LineInputStatus": lost, "Metrics": at(f"{path}/Metrics")}  # fmt: skip
+        tree[f"{V1}/{path}"] = {
+            "@odata.type": "#PowerSupply.v1_6_0.PowerSupply",
+            "LineInputStatus": lost,
+            "Metrics": at(f"{path}/Metrics"),
+        }
         told = None if input_watts is None else excerpt(input_watts)
-        tree[f"{V1}/{path}/Metrics"] = {"@odata.type": "#PowerSupplyMetrics.v1_1_2.PowerSupplyMetrics", "InputPowerWatts": told}  # fmt: skip
+        tree[f"{V1}/{path}/Metrics"] = {
+            "@odata.type": "#PowerSupplyMetrics.v1_1_2.PowerSupplyMetrics",
+            "InputPowerWatts": told,
+        }
     return tree
 
 
@@ -140,9 +151,7 @@ class Redfish:
             return web.json_response({"error": {"code": "Base.1.8.NoValidSession"}}, status=401)
         found = self.tree.get(request.path.rstrip("/"))
         if found is None:
-            return web.json_response(
-                {"error": {"code": "Base.1.8.ResourceMissingAtURI"}}, status=404
-            )
+            return web.json_response({"error": {"code": "Base.1.8.ResourceMissingAtURI"}}, status=404)
         return web.json_response({"@odata.id": request.path, **found})
 
     async def _log_in(self, request: web.Request) -> web.Response:
@@ -164,9 +173,7 @@ class Redfish:
 
 
 @asynccontextmanager
-async def serving(
-    tree: Tree, password: str | None = None, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[Redfish]:
+async def serving(tree: Tree, password: str | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Redfish]:
     """Serve a tree on a free port."""
     service = Redfish(tree, password)
     app = web.Application()

@@ -15,11 +15,7 @@ import pytest
 
 from aggregator.alerting import rule_memory, service
 from aggregator.alerting.pipeline import AlertPipeline
-from aggregator.alerting.self_alerts import (
-    channel_parts,
-    journal_part,
-    monitor_snapshot,
-)
+from aggregator.alerting.self_alerts import channel_parts, journal_part, monitor_snapshot
 from aggregator.alerting.service import FILE
 from aggregator.impairments import Impairments, MonitorPart
 from alerts.config import HeartbeatConfig
@@ -71,9 +67,7 @@ def fill(path: Path) -> None:
         os.close(descriptor)
 
 
-async def test_a_bad_reading_is_one_incident_paged_once_and_resolved(
-    tmp_path: Path, pager: Pager
-) -> None:
+async def test_a_bad_reading_is_one_incident_paged_once_and_resolved(tmp_path: Path, pager: Pager) -> None:
     stage = scene(tmp_path, pager)
     async with pager.listening(), stage.running() as alerting:
         stage.set(60.0, 60.0)
@@ -107,9 +101,7 @@ async def test_what_is_for_nobody_is_shown_and_told_to_nobody(tmp_path: Path, pa
         assert alerting.pipeline.notified() == []
 
 
-async def test_a_restart_pages_nobody_again_and_the_end_is_told(
-    tmp_path: Path, pager: Pager
-) -> None:
+async def test_a_restart_pages_nobody_again_and_the_end_is_told(tmp_path: Path, pager: Pager) -> None:
     stage = scene(tmp_path, pager)
     async with pager.listening():
         async with stage.running():
@@ -127,9 +119,7 @@ async def test_a_restart_pages_nobody_again_and_the_end_is_told(
         assert [call.action for call in pager.calls] == ["trigger", "resolve"]
 
 
-async def test_a_channel_that_is_set_up_while_something_pages_is_told_of_it_once(
-    tmp_path: Path, pager: Pager
-) -> None:
+async def test_a_channel_that_is_set_up_while_something_pages_is_told_of_it_once(tmp_path: Path, pager: Pager) -> None:
     """As at a first start: it pages on the screen, then somebody configures a phone."""
     stage = Scene(tmp_path)
     phone = Scene(tmp_path, pager.settings(tmp_path)).config
@@ -156,9 +146,7 @@ async def test_a_channel_that_is_set_up_while_something_pages_is_told_of_it_once
         assert pager.opened[call.key] == 1
 
 
-async def test_the_memory_of_rates_outlives_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_memory_of_rates_outlives_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stored at the end and every few minutes; a disk that is full costs the memory alone."""
     rates = [rule for rule in load() if rule.name in {"pcie_outlier", "nvlink_outlier"}]
     monkeypatch.setattr("tests.aggregator.alerting_scene.rules", lambda _: rates)
@@ -227,9 +215,7 @@ async def test_a_dead_store_changes_nothing_for_paging(tmp_path: Path, pager: Pa
         assert listed["store_failing"] is AlertState.PENDING
 
 
-async def test_a_full_disk_changes_nothing_for_paging(
-    tmp_path: Path, tiny: Path, pager: Pager
-) -> None:
+async def test_a_full_disk_changes_nothing_for_paging(tmp_path: Path, tiny: Path, pager: Pager) -> None:
     """Changes are kept in memory, notified, and written when there is room again."""
     stage = scene(tiny / "here", pager)
     filler = tiny / "filler"
@@ -268,9 +254,7 @@ async def test_a_broken_journal_is_set_aside_and_told(tmp_path: Path, pager: Pag
             assert found.execute("pragma integrity_check").fetchall() == [("ok",)]
 
 
-async def test_circuits_that_can_not_be_computed_do_not_end_the_other_rules(
-    tmp_path: Path, pager: Pager
-) -> None:
+async def test_circuits_that_can_not_be_computed_do_not_end_the_other_rules(tmp_path: Path, pager: Pager) -> None:
     """And they are notified."""
     stage = scene(tmp_path, pager)
 
@@ -285,9 +269,7 @@ async def test_circuits_that_can_not_be_computed_do_not_end_the_other_rules(
         assert "no such phase" in found["circuits_failing"].summary
 
 
-async def test_incidents_stand_on_the_bus_until_a_while_after_their_end(
-    tmp_path: Path, pager: Pager
-) -> None:
+async def test_incidents_stand_on_the_bus_until_a_while_after_their_end(tmp_path: Path, pager: Pager) -> None:
     """Only changes are sent; a restart sends them again."""
     stage = scene(tmp_path, pager)
     async with pager.listening():
@@ -348,11 +330,7 @@ def monitor(engine: RuleEngine, wrong: dict[str, str], now: float, wall: int) ->
         Fleet(),
         now,
         wall,
-        snapshots=[
-            monitor_snapshot(
-                [MonitorPart("aggregator/lab", {"cluster": "lab", "name": "kilowatch"}, wrong)]
-            )
-        ],
+        snapshots=[monitor_snapshot([MonitorPart("aggregator/lab", {"cluster": "lab", "name": "kilowatch"}, wrong)])],
     )
 
 
@@ -382,20 +360,10 @@ def test_the_monitors_own_alerts_live_as_those_of_rules() -> None:
     ("problem", "severity", "summary", "description"),
     [
         ("bus_lost", "page", "kilowatch receives nothing", "No reading arrives"),
-        (
-            "rules_failing",
-            "page",
-            "can't evaluate its rules: the reason",
-            "start without the files",
-        ),
+        ("rules_failing", "page", "can't evaluate its rules: the reason", "start without the files"),
         ("circuits_failing", "page", "can't compute its circuits: the reason", "No breaker"),
         ("store_failing", "ticket", "kilowatch can't write its store", "Live view"),
-        (
-            "influxdb_failing",
-            "ticket",
-            "InfluxDB accepts nothing from kilowatch: the reason",
-            "spool",
-        ),
+        ("influxdb_failing", "ticket", "InfluxDB accepts nothing from kilowatch: the reason", "spool"),
     ],
 )
 def test_an_alert_about_the_aggregator_is_as_it_always_was(
@@ -435,9 +403,7 @@ def test_a_channel_that_fails_and_a_journal_that_is_lost_are_alerts(tmp_path: Pa
     assert "file is not a database" in lost.summary
     assert (delivery.key, delivery.name) == ("delivery_failing/channel/dead", "dead")
     assert delivery.labels == {"channel": "dead"}
-    assert delivery.advice == (
-        "Try it with `kilowatch notify test dead`. 5 messages wait: nothing gets through."
-    )
+    assert delivery.advice == ("Try it with `kilowatch notify test dead`. 5 messages wait: nothing gets through.")
     assert now(10**18 + day - 1, dead) == {}
     over = now(10**18 + day, dead)
     assert over["journal_lost"].state is AlertState.RESOLVED
@@ -446,10 +412,19 @@ def test_a_channel_that_fails_and_a_journal_that_is_lost_are_alerts(tmp_path: Pa
 
 def _failing(name: str) -> ChannelRow:
     return ChannelRow(
-        name=name, kind="webhook", delivered=0, failed=9, refused=0, expired=0, superseded=0,
-        waiting=5, oldest_seconds=130.0, failing="nothing gets through", last_error="",
+        name=name,
+        kind="webhook",
+        delivered=0,
+        failed=9,
+        refused=0,
+        expired=0,
+        superseded=0,
+        waiting=5,
+        oldest_seconds=130.0,
+        failing="nothing gets through",
+        last_error="",
         last_delivered=None,
-    )  # fmt: skip
+    )
 
 
 def test_an_alert_of_an_older_journal_about_the_monitor_goes_on(tmp_path: Path) -> None:
@@ -458,9 +433,7 @@ def test_an_alert_of_an_older_journal_about_the_monitor_goes_on(tmp_path: Path) 
     wrong = Impairments()
     wrong.report("bus_lost", "aggregator/default", "", whole=True)
     journal = Journal.open(path, 1)
-    first = AlertPipeline(
-        (), lambda step, _: _commit(journal, step), impairments=wrong, now=0.0, wall=1
-    )
+    first = AlertPipeline((), lambda step, _: _commit(journal, step), impairments=wrong, now=0.0, wall=1)
     for second in (0, 60):
         wall = 1 + second * 10**9
         first.evaluate(Fleet(), second, wall, (), listening=True, snapshots=())
@@ -468,16 +441,12 @@ def test_an_alert_of_an_older_journal_about_the_monitor_goes_on(tmp_path: Path) 
 
     journal = Journal.open(path, wall)
     assert journal.alert_records == []
-    again = AlertPipeline(
-        (), lambda *_: None, memory=journal.memory, impairments=wrong, now=60.0, wall=wall
-    )
+    again = AlertPipeline((), lambda *_: None, memory=journal.memory, impairments=wrong, now=60.0, wall=wall)
     journal.close()
     (alert,) = again.alerts()
     assert (alert.key, alert.state) == ("bus_lost/aggregator/default", AlertState.FIRING)
     wall += 10**9
-    assert again.evaluate(
-        Fleet(), 61.0, wall, (), listening=True, snapshots=()
-    ) == []  # fmt: skip
+    assert again.evaluate(Fleet(), 61.0, wall, (), listening=True, snapshots=()) == []
     assert [one.since for one in again.alerts()] == [alert.since]
 
 
@@ -499,8 +468,6 @@ def test_one_state_machine_moves_every_alert(monkeypatch: pytest.MonkeyPatch) ->
         pipeline.impairments.report(rule, "aggregator/default", "", whole=True)
     for second in range(200):
         wall = second * 10**9
-        assert pipeline.evaluate(
-            Fleet(), float(second), wall, (), listening=True, snapshots=()
-        ) == []  # fmt: skip
+        assert pipeline.evaluate(Fleet(), float(second), wall, (), listening=True, snapshots=()) == []
     assert pipeline.alerts() == []
     assert moved

@@ -60,22 +60,24 @@ def entries(scene: Scenario, seconds: int) -> Iterator[RecordedMessage]:
                     yield RecordedMessage(at, Topic.INVENTORY, node, messages.encode(what))
                 events = [
                     Event(
-                        id=f"{session:012x}-{tick}-{number}", node=node, at=one.at, kind=one.kind,
-                        gpu=one.gpu, pci=one.pci, message=one.message, data=one.data,
+                        id=f"{session:012x}-{tick}-{number}",
+                        node=node,
+                        at=one.at,
+                        kind=one.kind,
+                        gpu=one.gpu,
+                        pci=one.pci,
+                        message=one.message,
+                        data=one.data,
                     )
                     for number, one in enumerate(source.drain_events())
-                ]  # fmt: skip
-                frame = frames.build(
-                    session, tick - scene.start_tick, at, rows, [messages.encode(e) for e in events]
-                )
+                ]
+                frame = frames.build(session, tick - scene.start_tick, at, rows, [messages.encode(e) for e in events])
                 yield RecordedMessage(at, Topic.FRAME, node, frames.encode(frame))
 
 
 def played(faults: str, nodes: int, gpus: int, seconds: int) -> ReplayOutcome:
     """Return what a scenario comes to."""
-    scene = scenario(
-        "fleet", nodes=nodes, gpus=gpus, seed=7, faults=faults, start_tick=1_790_000_000
-    )
+    scene = scenario("fleet", nodes=nodes, gpus=gpus, seed=7, faults=faults, start_tick=1_790_000_000)
     return replay(Path("simulated"), entries(scene, seconds), load([]), AggregatorConfig())
 
 
@@ -101,9 +103,7 @@ def test_every_kind_of_fault_is_told_once_with_its_cause() -> None:
     ],
     ids=["straggler", "feed_loss", "slow port", "a switch that restarts", "healthy"],
 )
-def test_what_many_nodes_or_minutes_tell(
-    faults: str, gpus: int, seconds: int, expected: list[str]
-) -> None:
+def test_what_many_nodes_or_minutes_tell(faults: str, gpus: int, seconds: int, expected: list[str]) -> None:
     several = "feed" in faults or "*" in faults
     found = played(faults, 4 if several else 1, gpus, seconds)
     calls = [one for one in found.notices if one.action is Action.TRIGGER]

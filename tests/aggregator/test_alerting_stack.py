@@ -118,9 +118,7 @@ def test_an_alert_that_comes_and_goes_for_ten_minutes_is_told_twice_at_most(tmp_
     assert hall.pipeline.manager.incidents() == []
 
 
-def test_a_node_whose_status_is_online_and_that_sends_no_frames_is_stale_and_then_an_alert() -> (
-    None
-):
+def test_a_node_whose_status_is_online_and_that_sends_no_frames_is_stale_and_then_an_alert() -> None:
     """As a publisher that hangs leaves it: its last will is not sent, for its connection stands."""
     hall = Hall(2)
     hall.pass_by(5)

@@ -109,9 +109,7 @@ def test_the_tick_in_which_all_fall_silent_is_done_in_pieces() -> None:
     for _ in range(20):
         hall.now, hall.wall = hall.now + 1, hall.wall + 10**9
         fired = hall.pipeline.fired
-        steps = sum(1 for _ in hall.pipeline.steps(
-            hall.fleet, hall.now, hall.wall, (), listening=True, snapshots=()
-        ))  # fmt: skip
+        steps = sum(1 for _ in hall.pipeline.steps(hall.fleet, hall.now, hall.wall, (), listening=True, snapshots=()))
         pieces.append((hall.pipeline.fired - fired, steps))
     [usual, *_] = [steps for fired, steps in pieces if not fired]
     both = [steps for fired, steps in pieces if fired >= NODES]

@@ -21,11 +21,7 @@ from aggregator.jobs.service import JobService
 from aggregator.jobs.stored import JobQuery
 from aggregator.scheduler import lsf, pbs
 from aggregator.scheduler.listed import JobListing, ListedJob
-from aggregator.scheduler.poll import (
-    LSF_QUESTIONS,
-    PBS_QUESTIONS,
-    TablePoll,
-)
+from aggregator.scheduler.poll import LSF_QUESTIONS, PBS_QUESTIONS, TablePoll
 from aggregator.scheduler.tables import JobForm, TableReader, accounts_of
 from aggregator.settings.batch import LsfAskConfig, PbsAskConfig
 from aggregator.settings.condor import CondorAskConfig
@@ -35,15 +31,7 @@ from collector.jobs.cgroups import reading_of
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
 from telemetry.notations.batch import without_server
-from telemetry.wire.jobs import (
-    Allocation,
-    AllocationKind,
-    GpuProcess,
-    Job,
-    JobKey,
-    NodeJobs,
-    UserPrivacy,
-)
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs, UserPrivacy
 from telemetry.wire.topics import Topic
 from tests.aggregator.heard_poll import HeardPoll
 from tests.aggregator.node import ScriptedNode, inventory
@@ -124,18 +112,36 @@ def only(table: JobForm, output: bytes, seconds: float = 100) -> ListedJob:
 def test_a_job_of_pbs_as_qstat_has_it() -> None:
     listed = only(pbs.TABLE, qstat(j4711=qsub()))
     assert listed.job == Job(
-        key=JobKey("pbs", "pbs", "4711"), name="train", user="ada", queue="gpu", submitted=at(-600), eligible=at(-300),
-        begin=at(1), state="RUNNING", nodes=1, gpus=2, time_limit=172_800,
-    )  # fmt: skip
+        key=JobKey("pbs", "pbs", "4711"),
+        name="train",
+        user="ada",
+        queue="gpu",
+        submitted=at(-600),
+        eligible=at(-300),
+        begin=at(1),
+        state="RUNNING",
+        nodes=1,
+        gpus=2,
+        time_limit=172_800,
+    )
     assert (listed.holds, listed.gpus, listed.counts) == (True, {}, {"n1": 2})
 
 
 def test_a_job_of_lsf_as_bjobs_has_it() -> None:
     listed = only(lsf.TABLE, bjobs(bsub()))
     assert listed.job == Job(
-        key=JobKey("lsf", "", "4711"), name="train", user="ada", account="physics", queue="gpu", submitted=at(-600),
-        begin=at(1), state="RUNNING", nodes=1, gpus=2, time_limit=86_400,
-    )  # fmt: skip
+        key=JobKey("lsf", "", "4711"),
+        name="train",
+        user="ada",
+        account="physics",
+        queue="gpu",
+        submitted=at(-600),
+        begin=at(1),
+        state="RUNNING",
+        nodes=1,
+        gpus=2,
+        time_limit=86_400,
+    )
     assert (listed.holds, listed.gpus) == (True, {"n1.lab.example": (0, 1)})
 
 
@@ -167,9 +173,7 @@ def test_how_a_job_of_pbs_ended(job: dict[str, Any], state: str, code: int | Non
         ("EXIT", {"EXIT_CODE": "-", "EXIT_REASON": "TERM_MEMLIMIT: job killed"}, "OUT_OF_MEMORY", None),
     ],
 )  # fmt: skip
-def test_how_a_job_of_lsf_ended(
-    stat: str, more: dict[str, str], state: str, code: int | None
-) -> None:
+def test_how_a_job_of_lsf_ended(stat: str, more: dict[str, str], state: str, code: int | None) -> None:
     finish = day(50, "%b %e %H:%M:%S %Y")
     listed = only(lsf.TABLE, bjobs(bsub(stat=stat, FINISH_TIME=f"{finish} L", **more)))
     assert (listed.job.state, listed.job.exit_code, listed.job.end) == (state, code, at(50))
@@ -197,9 +201,9 @@ def test_states(table: JobForm, answer: bytes, state: str, holds: bool) -> None:
 def test_what_is_not_there_is_not_known() -> None:
     empty = dict.fromkeys(bsub(), "") | {"JOBID": "7", "STAT": "PEND", "GPU_NUM": "-"}
     assert only(lsf.TABLE, bjobs(empty)).job == Job(key=JobKey("lsf", "", "7"), state="PENDING")
-    bare = {"job_state": "R", "Job_Name": "x", "Resource_List": {"select": "2:ncpus=2:ngpus=2+1:ngpus=1"}}  # fmt: skip
+    bare = {"job_state": "R", "Job_Name": "x", "Resource_List": {"select": "2:ncpus=2:ngpus=2+1:ngpus=1"}}
     listing = read(pbs.TABLE, qstat(j7=bare))
-    assert listing.jobs[0].job == Job(key=JobKey("pbs", "pbs", "7"), name="x", state="RUNNING", gpus=5)  # fmt: skip
+    assert listing.jobs[0].job == Job(key=JobKey("pbs", "pbs", "7"), name="x", state="RUNNING", gpus=5)
     assert listing.problems == ("qstat dates no begin of 1 jobs that run",)
 
 
@@ -208,10 +212,7 @@ def test_what_is_not_there_is_not_known() -> None:
     [
         ("Sep 21 14:13:21 2026", at(1)),
         ("Sep 21 14:13:21 2026 X", at(1)),
-        (
-            "Sep 21 14:13",
-            0,
-        ),  # of which year it is nobody knows, and where it begins within the minute
+        ("Sep 21 14:13", 0),  # of which year it is nobody knows, and where it begins within the minute
         ("Sep 21 16:13:21 2026", 0),  # yet to come: of another time zone
         ("Feb 31 14:13:21 2026", 0),
         ("Sen 21 14:13:21 2026", 0),
@@ -235,7 +236,7 @@ def test_a_begin_that_was_ahead_is_read_once_it_is_past() -> None:
 @pytest.mark.parametrize(
     ("limit", "found"),
     [("1440.0", 86_400), ("90", 5400), ("24:00:00", 86_400), ("1:30", None), ("-", None), ("", None)],
-)  # fmt: skip
+)
 def test_time_limits_of_lsf(limit: str, found: int | None) -> None:
     assert only(lsf.TABLE, bjobs(bsub(RUNTIMELIMIT=limit))).job.time_limit == found
 
@@ -293,9 +294,7 @@ def broken(text: str, *changes: tuple[str, str]) -> bytes:
         ('"Jobs": {', '"Jobs": {{'),
     ],
 )
-def test_answers_of_qstat_that_are_no_json_are_read_by_their_lines(
-    change: tuple[str, str],
-) -> None:
+def test_answers_of_qstat_that_are_no_json_are_read_by_their_lines(change: tuple[str, str]) -> None:
     whole = qstat(j1=qsub(), j2=qsub("Q"))
     found = broken(whole.decode(), change)
     with pytest.raises(msgspec.DecodeError):
@@ -328,16 +327,13 @@ def test_a_name_that_is_a_number_is_a_name() -> None:
 def test_a_user_whose_environment_looks_like_a_job_changes_no_other() -> None:
     """Where a line break in a variable is printed as one."""
     mine = '"PBS_O_HOME":"x\n"2.pbs": {\n"job_state": "F",\n"Exit_status": 1\n'
-    answer = broken(
-        qstat(j1=qsub(), j2=qsub(), j3=qsub()).decode(), ('"PBS_O_HOME": "/home/ada"', mine)
-    )
+    answer = broken(qstat(j1=qsub(), j2=qsub(), j3=qsub()).decode(), ('"PBS_O_HOME": "/home/ada"', mine))
     listing = read(pbs.TABLE, answer)
     assert "3" in [each.key.id for each in listing.jobs]
     assert "2" not in [each.key.id for each in listing.jobs if each.job.state != "RUNNING"]
     assert "qstat lists 2 twice: it is not believed" in listing.problems
     closing = broken(
-        qstat(j1=qsub(), j2=qsub()).decode(),
-        ('"PBS_O_HOME": "/home/ada"', '"PBS_O_HOME":"x\n}\n"queue": "other"'),
+        qstat(j1=qsub(), j2=qsub()).decode(), ('"PBS_O_HOME": "/home/ada"', '"PBS_O_HOME":"x\n}\n"queue": "other"')
     )
     listing = read(pbs.TABLE, closing)
     assert [each.key.id for each in listing.jobs] == ["2"]
@@ -354,9 +350,7 @@ def test_a_job_that_cannot_be_read_costs_no_other() -> None:
 
 
 @pytest.mark.parametrize("table", [pbs.TABLE, lsf.TABLE])
-@pytest.mark.parametrize(
-    "output", [b"cannot connect", b"{", b'{"a": [}', b'{"a": 1}', b"\xff\xfe", b"[1]"]
-)
+@pytest.mark.parametrize("output", [b"cannot connect", b"{", b'{"a": [}', b'{"a": 1}', b"\xff\xfe", b"[1]"])
 def test_what_is_no_answer_is_refused(table: JobForm, output: bytes) -> None:
     with pytest.raises(ValueError, match=f"{table.command} prints no JSON"):
         read(table, output)
@@ -389,15 +383,19 @@ class Scene:
         self.jobs = JobService(word=word_of(settings, lambda _: GPUS, at(0)))
         self.version = 0
 
-    def node(self, seconds: float, *allocations: Allocation, users: UserPrivacy = UserPrivacy.NAMES) -> None:  # fmt: skip
+    def node(self, seconds: float, *allocations: Allocation, users: UserPrivacy = UserPrivacy.NAMES) -> None:
         """Receive a list of the node."""
         self.version += 1
         message = NodeJobs(
-            session=1, version=self.version, at=at(seconds), users=users, allocations=allocations,
+            session=1,
+            version=self.version,
+            at=at(seconds),
+            users=users,
+            allocations=allocations,
             jobs=tuple(Job(key=key, user="ada") for key in sorted({each.job for each in allocations})),
             processes=tuple(GpuProcess(gpu=each.gpu, pid=7, job=each.job) for each in allocations if not each.end),
-        )  # fmt: skip
-        self.jobs.receive("n1.lab.example", msgspec.json.encode(message), {gpu.uuid for gpu in GPUS}, at(seconds))  # fmt: skip
+        )
+        self.jobs.receive("n1.lab.example", msgspec.json.encode(message), {gpu.uuid for gpu in GPUS}, at(seconds))
 
     def ask(self, seconds: float, answer: bytes) -> list[str]:
         """Receive what the scheduler prints; return what does not fit."""
@@ -430,18 +428,18 @@ def used(path: str, gpu: int = 0, begin: float = 3, end: float = 0) -> Allocatio
     owner = reading_of(f"0::{path}\n").owner
     assert owner is not None
     return Allocation(
-        job=JobKey(owner.scheduler, "", owner.id), gpu=GPUS[gpu].uuid, kind=AllocationKind.USED, begin=at(begin),
-        end=at(end) if end else 0, source="process",
-    )  # fmt: skip
+        job=JobKey(owner.scheduler, "", owner.id),
+        gpu=GPUS[gpu].uuid,
+        kind=AllocationKind.USED,
+        begin=at(begin),
+        end=at(end) if end else 0,
+        source="process",
+    )
 
 
 @pytest.mark.parametrize(
     "path",
-    [
-        "/pbs_jobs.service/jobid/4711.pbs",
-        "/pbs_jobs.service/jobs/4711.pbs.lab.example",
-        "/pbs_jobs.service/jobs/4711",
-    ],
+    ["/pbs_jobs.service/jobid/4711.pbs", "/pbs_jobs.service/jobs/4711.pbs.lab.example", "/pbs_jobs.service/jobs/4711"],
 )
 def test_each_form_of_a_cgroup_of_pbs_is_the_servers_job(path: str) -> None:
     scene = Scene(PBS_ON)
@@ -464,7 +462,7 @@ def test_each_form_of_a_cgroup_of_pbs_is_the_servers_job(path: str) -> None:
         ("4711[].725ccdf1a5fb", "4711[]"),
         *((other, other) for other in ("152.3", "4711", "4711_3", "12+1", "lab/train.v2", "sshd.service", "")),
     ],
-)  # fmt: skip
+)
 def test_ids_with_the_name_of_a_server(written: str, found: str) -> None:
     """The numbers of HTCondor have a point too."""
     assert without_server(written) == found
@@ -485,7 +483,7 @@ def test_a_task_of_an_array_of_lsf_is_one_job_whatever_its_cgroup_has(folder: st
     """Of a folder with the number of the array alone it is the GPU that tells which task it is."""
     scene = Scene(LSF_ON)
     scene.node(5, used(f"/lsf/lab/{folder}", gpu=0))
-    scene.ask(10, bjobs(bsub("12", JOBINDEX="4", GPU_ALLOC="n1:0"), bsub("12", JOBINDEX="5", GPU_ALLOC="n1:1")))  # fmt: skip
+    scene.ask(10, bjobs(bsub("12", JOBINDEX="4", GPU_ALLOC="n1:0"), bsub("12", JOBINDEX="5", GPU_ALLOC="n1:1")))
     assert set(scene.jobs.ledger.jobs) == {JobKey("lsf", "", "12[4]"), JobKey("lsf", "", "12[5]")}
     assert {key for key, gpu, source, _ in scene.held() if gpu == "GPU-0"} == {"12[4]"}
     assert sorted(scene.found("12[]")) == ["12[4]", "12[5]"]
@@ -506,7 +504,7 @@ def test_gpus_that_lsf_gave_are_assumed_until_a_process_is_on_them() -> None:
     scene.node(40, used("/lsf/lab/job.4711.77.1790000000", end=29))
     scene.ask(45, bjobs(ended))
     row = scene.row()
-    assert (row.phase, row.state, row.end, row.exit_code) == (JobPhase.ENDED, "COMPLETED", at(30), None)  # fmt: skip
+    assert (row.phase, row.state, row.end, row.exit_code) == (JobPhase.ENDED, "COMPLETED", at(30), None)
     assert scene.held() == set()
 
 
@@ -548,10 +546,8 @@ def test_where_both_tell_an_end_differences_name_the_command() -> None:
     scene.node(5, used("/pbs_jobs.service/jobid/1.pbs"))
     scene.ask(10, qstat(j1=qsub()))
     scene.node(40, used("/pbs_jobs.service/jobid/1.pbs", end=38))
-    scene.jobs.settle(accounts_of(pbs.TABLE, qstat(j1=qsub("F", Exit_status=0, obittime=day(90))), at(99)))  # fmt: skip
-    assert scene.row().differences == [
-        "it gave its last GPU back 52 s earlier than its end in qstat -x"
-    ]
+    scene.jobs.settle(accounts_of(pbs.TABLE, qstat(j1=qsub("F", Exit_status=0, obittime=day(90))), at(99)))
+    assert scene.row().differences == ["it gave its last GPU back 52 s earlier than its end in qstat -x"]
 
 
 def test_a_run_after_a_requeue_is_another_one() -> None:
@@ -560,7 +556,7 @@ def test_a_run_after_a_requeue_is_another_one() -> None:
     scene.ask(10, qstat(j1=qsub()))
     scene.node(20, used("/pbs_jobs.service/jobid/1.pbs", end=15))
     scene.ask(25, qstat(j1=qsub("Q")))
-    scene.node(40, used("/pbs_jobs.service/jobid/1.pbs", end=15), used("/pbs_jobs.service/jobid/1.pbs", begin=32))  # fmt: skip
+    scene.node(40, used("/pbs_jobs.service/jobid/1.pbs", end=15), used("/pbs_jobs.service/jobid/1.pbs", begin=32))
     scene.ask(45, qstat(j1=qsub(begin=31, run_count=2)))
     runs_ = {key.restart: tracked.open for key, tracked in scene.jobs.ledger.jobs.items()}
     assert runs_ == {0: False, 1: True}
@@ -593,9 +589,8 @@ class Heard(HeardPoll):
         super().__init__()
         questions = PBS_QUESTIONS if isinstance(settings, PbsAskConfig) else LSF_QUESTIONS
         self.poll = TablePoll(
-            questions, settings, self.impairments, self.hear, lambda: self.ended, self.accounts.update,
-            lambda: at(100),
-        )  # fmt: skip
+            questions, settings, self.impairments, self.hear, lambda: self.ended, self.accounts.update, lambda: at(100)
+        )
 
 
 @pytest.fixture
@@ -605,16 +600,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_qstat_is_asked_in_utc_with_its_settings_and_the_history_about_ended_jobs(
-    folder: Path,
-) -> None:
+async def test_qstat_is_asked_in_utc_with_its_settings_and_the_history_about_ended_jobs(folder: Path) -> None:
     (folder / "jobs").write_bytes(qstat(j1=qsub()))
     (folder / "past").write_bytes(qstat(**{"2[3]": qsub("F", Exit_status=3, obittime=day(50))}))
     command(
-        folder, "qstat",
+        folder,
+        "qstat",
         f'echo "$TZ $PBS_SERVER $PBS_CONF_FILE $*" >> {folder}/asked\n'
         f'[ "$1" = -f ] && exec cat {folder}/jobs\ncat {folder}/past; echo "qstat: Unknown Job Id 9.pbs" >&2; exit 153',
-    )  # fmt: skip
+    )
     heard = Heard(PbsAskConfig(enabled=True, server="pbs.lab", conf_file=Path("/etc/my.conf")))
     assert await heard.ask() == {"qstat": ("reading", ""), "qstat -x": ("reading", "")}
     heard.ended = [JobKey("pbs", "pbs", "2[3]"), JobKey("pbs", "", "9")]
@@ -628,7 +622,11 @@ async def test_qstat_is_asked_in_utc_with_its_settings_and_the_history_about_end
 
 
 async def test_a_server_without_a_history_is_no_fault(folder: Path) -> None:
-    command(folder, "qstat", '[ "$1" = -f ] && exit 0; echo "qstat: PBS is not configured to maintain job history" >&2; exit 36')  # fmt: skip
+    command(
+        folder,
+        "qstat",
+        '[ "$1" = -f ] && exit 0; echo "qstat: PBS is not configured to maintain job history" >&2; exit 36',
+    )
     heard = Heard(PbsAskConfig(enabled=True))
     found = await heard.ask()
     assert (found["qstat"], found["qstat -x"][0]) == (("reading", ""), "absent")
@@ -638,7 +636,7 @@ async def test_a_server_without_a_history_is_no_fault(folder: Path) -> None:
 
 async def test_bjobs_is_asked_with_years_and_in_utc(folder: Path) -> None:
     (folder / "jobs").write_bytes(bjobs(bsub()))
-    command(folder, "bjobs", f'echo "$TZ $LSB_DISPLAY_YEAR $LSF_ENVDIR $1 $2 $3" > {folder}/asked; cat {folder}/jobs')  # fmt: skip
+    command(folder, "bjobs", f'echo "$TZ $LSB_DISPLAY_YEAR $LSF_ENVDIR $1 $2 $3" > {folder}/asked; cat {folder}/jobs')
     heard = Heard(LsfAskConfig(enabled=True, conf_dir=Path("/lsf/conf")))
     assert await heard.ask() == {"bjobs": ("reading", "")}
     assert (folder / "asked").read_text() == "UTC Y /lsf/conf -u all -a\n"
@@ -647,15 +645,15 @@ async def test_bjobs_is_asked_with_years_and_in_utc(folder: Path) -> None:
 
 async def test_an_lsf_without_fields_of_gpus_is_asked_without_them(folder: Path) -> None:
     (folder / "jobs").write_bytes(bjobs(bsub(GPU_NUM="", GPU_ALLOC="")))
-    command(folder, "bjobs", f'case "$*" in *gpu_*) echo "gpu_num: Bad field name" >&2; exit 255;; esac; cat {folder}/jobs')  # fmt: skip
+    command(
+        folder, "bjobs", f'case "$*" in *gpu_*) echo "gpu_num: Bad field name" >&2; exit 255;; esac; cat {folder}/jobs'
+    )
     heard = Heard(LsfAskConfig())
     assert await heard.ask() == {"bjobs": ("reading", "")}
     assert (heard.listings[0].jobs[0].gpus, heard.listings[0].jobs[0].job.gpus) == ({}, 0)
 
 
-@pytest.mark.parametrize(
-    "words", ["No job found", "No unfinished job found", "No matching job found"]
-)
+@pytest.mark.parametrize("words", ["No job found", "No unfinished job found", "No matching job found"])
 async def test_no_job_of_lsf_is_no_fault(folder: Path, words: str) -> None:
     command(folder, "bjobs", f"echo '{words}' >&2; exit 255")
     heard = Heard(LsfAskConfig())
@@ -723,18 +721,13 @@ async def test_an_aggregator_names_the_job_of_a_nodes_cgroup(
         path, key = "/lsf/lab/job.4711.77.1790000000", JobKey("lsf", "", "4711")
     (tmp_path / "answer").write_bytes(answer)
     command(tmp_path, tool, f'[ "$1" = -x ] || cat {tmp_path}/answer')
-    settings = msgspec.structs.replace(
-        config(broker.config, tmp_path / "data", "127.0.0.1:0"), **asked
-    )
+    settings = msgspec.structs.replace(config(broker.config, tmp_path / "data", "127.0.0.1:0"), **asked)
     process = used(path, begin=begin + 2)
     message = NodeJobs(
         session=1, version=1, at=time.time_ns(), allocations=(process,), jobs=(Job(key=process.job, user="ada"),)
-    )  # fmt: skip
+    )
     node = msgspec.structs.replace(inventory("n1", 4), gpus=GPUS)
-    async with (
-        running(settings) as aggregator,
-        ScriptedNode(broker.config, "n1", 4, made_of=node) as scripted,
-    ):
+    async with running(settings) as aggregator, ScriptedNode(broker.config, "n1", 4, made_of=node) as scripted:
         await scripted.tick()
         await scripted.publish(Topic.JOBS, msgspec.json.encode(message), retain=True)
         await until(lambda: aggregator.jobs.ledger.jobs.get(key) is not None)

@@ -151,14 +151,11 @@ def test_a_node_whose_clock_is_far_off_keeps_its_readings(feed: Feed, begin: int
 
 
 def test_a_clock_that_is_far_off_is_an_alert_by_its_true_size(feed: Feed) -> None:
-    pipeline = AlertPipeline(
-        load(), lambda *_: None, cluster="default", now=feed.now, wall=feed.wall
-    )
+    pipeline = AlertPipeline(load(), lambda *_: None, cluster="default", now=feed.now, wall=feed.wall)
     for seq in range(200):
         feed.publish("a", Topic.FRAME, frame_at((100 + seq) * SECOND, seq))
         feed.flush()
-        pipeline.evaluate(feed.fleet, feed.now, feed.wall, feed.ingest.drain_events(),
-                          listening=True, snapshots=())  # fmt: skip
+        pipeline.evaluate(feed.fleet, feed.now, feed.wall, feed.ingest.drain_events(), listening=True, snapshots=())
         feed.now += 1
         feed.wall += SECOND
     (alert,) = [one for one in pipeline.alerts() if one.rule == "clock_skew"]
@@ -172,9 +169,7 @@ def test_a_clock_that_is_set_right_is_believed_again(feed: Feed) -> None:
     assert feed.fleet.nodes["a"].clock_offset == ARRIVAL - 5 * SECOND
     feed.publish("a", Topic.FRAME, frame_at(ARRIVAL + 3 * SECOND, 1))
     feed.flush()
-    assert (feed.fleet.nodes["a"].clock_offset, feed.fleet.nodes["a"].sampled_at) == (
-        0, ARRIVAL + 3 * SECOND,
-    )  # fmt: skip
+    assert (feed.fleet.nodes["a"].clock_offset, feed.fleet.nodes["a"].sampled_at) == (0, ARRIVAL + 3 * SECOND)
 
 
 @pytest.mark.parametrize("at", [5 * SECOND, YEAR_2116])
@@ -190,15 +185,12 @@ def test_a_frame_sent_again_whose_time_can_not_be_known_is_a_hole(feed: Feed, at
 
 def test_an_xid_of_a_node_whose_clock_is_far_off_pages(feed: Feed) -> None:
     """Such a frame would be history by its own time, and never be evaluated."""
-    pipeline = AlertPipeline(
-        load(), lambda *_: None, cluster="default", now=feed.now, wall=feed.wall
-    )
+    pipeline = AlertPipeline(load(), lambda *_: None, cluster="default", now=feed.now, wall=feed.wall)
     feed.send("a", 0)
     feed.flush()
     event = Event(id="1-1", node="a", at=70 * SECOND, kind="xid", gpu="GPU-a-1", data={"xid": 79})
     feed.publish("a", Topic.EVENT, messages.encode(event))
-    pipeline.evaluate(feed.fleet, feed.now, feed.wall, feed.ingest.drain_events(),
-                      listening=True, snapshots=())  # fmt: skip
+    pipeline.evaluate(feed.fleet, feed.now, feed.wall, feed.ingest.drain_events(), listening=True, snapshots=())
     (alert,) = [one for one in pipeline.alerts() if one.rule == "gpu_lost"]
     assert (alert.gpu, alert.severity) == ("GPU-a-1", Severity.PAGE)
     feed.commit()
@@ -211,8 +203,7 @@ def test_an_xid_of_a_node_whose_clock_is_far_off_pages(feed: Feed) -> None:
 
 def test_a_bad_event_in_a_frame_costs_neither_the_frame_nor_its_other_events(feed: Feed) -> None:
     good = [Event(id=f"1-{n}", node="a", at=ARRIVAL, kind="xid", data={"xid": n}) for n in (48, 79)]
-    bodies = [messages.encode(good[0]), b"{", b'{"id":"x","node":"b","at":1,"kind":"xid"}',
-              messages.encode(good[1])]  # fmt: skip
+    bodies = [messages.encode(good[0]), b"{", b'{"id":"x","node":"b","at":1,"kind":"xid"}', messages.encode(good[1])]
     feed.publish("a", Topic.FRAME, payload("a", 2, 1, 0, bodies))
     assert feed.commit() == 1
     assert feed.ingest.drain_events() == good
@@ -269,16 +260,15 @@ def test_three_refusals_in_more_than_a_minute_are_no_report() -> None:
     assert impairments.current() == []
 
 
-@pytest.mark.parametrize(("node", "rule", "severity"), [
-    ("a", "messages_refused", Severity.PAGE),
-    ("stranger", "strangers_refused", Severity.TICKET),
-])  # fmt: skip
-def test_refusals_that_go_on_are_an_alert_at_once(
-    feed: Feed, node: str, rule: str, severity: Severity
-) -> None:
+@pytest.mark.parametrize(
+    ("node", "rule", "severity"),
+    [("a", "messages_refused", Severity.PAGE), ("stranger", "strangers_refused", Severity.TICKET)],
+)
+def test_refusals_that_go_on_are_an_alert_at_once(feed: Feed, node: str, rule: str, severity: Severity) -> None:
     impairments = Impairments()
-    pipeline = AlertPipeline(load(), lambda *_: None, cluster="default", now=feed.now,
-                             wall=feed.wall, impairments=impairments)  # fmt: skip
+    pipeline = AlertPipeline(
+        load(), lambda *_: None, cluster="default", now=feed.now, wall=feed.wall, impairments=impairments
+    )
     for _ in range(3):
         feed.publish(node, Topic.EVENT, b"\x1b[2J")
     feed.ingest.refusals.report(impairments, feed.now)
@@ -318,16 +308,8 @@ def test_spoiled_messages_of_every_kind_cost_an_honest_node_nothing(tmp_path: Pa
         Topic.STATUS: b'{"state":"online","session":1,"ring":[[1,0,9],[2,0,3]],"interval":1.0}',
         Topic.EVENT: b'{"id":"1-1","node":"b","at":1763700300000000000,"kind":"xid","data":{"xid":79}}',
         Topic.REPLY: b'{"about":1,"first":0,"last":9,"sent":3,"gone":[[1,2,4]]}',
-    }  # fmt: skip
-    digits = [
-        b"2147483648",
-        b"-1",
-        b"4611686018427387904",
-        b"9" * 25,
-        b"1e308",
-        b"null",
-        b'"\\u0000"',
-    ]
+    }
+    digits = [b"2147483648", b"-1", b"4611686018427387904", b"9" * 25, b"1e308", b"null", b'"\\u0000"']
     for number in range(count):
         kind = dice.choice(list(whole))
         body = bytearray(whole[kind])
@@ -355,9 +337,7 @@ def test_spoiled_messages_of_every_kind_cost_an_honest_node_nothing(tmp_path: Pa
 
 def test_what_a_gpu_is_called_holds_no_control_character_anywhere(feed: Feed) -> None:
     """As platform data over NVML comes: binary."""
-    gpu = Gpu(
-        uuid="GPU-b-0", index=0, name="NVIDIA\0 GB300\0\0", slot="\x01\x02", serial="16\x1b[0m"
-    )
+    gpu = Gpu(uuid="GPU-b-0", index=0, name="NVIDIA\0 GB300\0\0", slot="\x01\x02", serial="16\x1b[0m")
     feed.inventory(Inventory(node="b", gpus=(gpu,), host={"product": "GB300\0"}))
     feed.send("b", 0, gpus=1)
     feed.commit()
@@ -411,9 +391,7 @@ def test_a_machine_that_has_another_name_now_keeps_its_gpus_after_our_restart(fe
     feed.send("a", 0, 1, 2)
     feed.commit()
     feed.inventory(new)
-    assert feed.stats.refused == {OTHERS: {"foreign": 1}}, (
-        "its collector still sends under the old name"
-    )
+    assert feed.stats.refused == {OTHERS: {"foreign": 1}}, "its collector still sends under the old name"
     feed.reopen()
     feed.inventory(new)
     assert feed.stats.refused == {OTHERS: {"foreign": 1}}, "it may still send"
@@ -431,9 +409,7 @@ def test_a_machine_that_has_another_name_now_keeps_its_gpus_after_our_restart(fe
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_machine_is_not_taken_over_from_a_name_under_which_it_runs(
-    feed: Feed, late: bool
-) -> None:
+def test_a_machine_is_not_taken_over_from_a_name_under_which_it_runs(feed: Feed, late: bool) -> None:
     """Two collectors on one machine: neither a long interval nor a broker that comes back late is a new name."""
     old = msgspec.structs.replace(inventory("a", 2), host={"machine": "m1"})
     new = msgspec.structs.replace(old, node="b", session=2)

@@ -63,9 +63,7 @@ async def more_frames(stats: Stats, count: int) -> None:
     await until(lambda: stats.frames_received > before + count)
 
 
-async def test_two_brokers_die_in_turn_and_no_frame_is_lost(
-    pair: tuple[Mosquitto, Mosquitto], tmp_path: Path
-) -> None:
+async def test_two_brokers_die_in_turn_and_no_frame_is_lost(pair: tuple[Mosquitto, Mosquitto], tmp_path: Path) -> None:
     """A real collector and a real aggregator follow each other; the ring refills what fell between."""
     first, second = pair
     broker = both(pair)
@@ -90,9 +88,7 @@ async def test_two_brokers_die_in_turn_and_no_frame_is_lost(
         assert list(aggregator.fleet.nodes) == [NODE]
 
 
-async def test_a_lost_command_is_sent_again(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lost_command_is_sent_again(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands are at QoS 0: neither a request for frames nor one for an inventory needs more."""
     monkeypatch.setattr(sequence, "REQUEST_INVENTORY_EVERY", 0.2)
     async with (
@@ -132,14 +128,9 @@ async def test_shards_come_and_go_with_one_subscription_each(broker: Broker) -> 
     other = next(name for name in map(str, range(99)) if shard_of(name) not in half)
     heard: list[str] = []
     stats = Stats()
-    client = FanInClient(
-        broker.config, "default", None, lambda topic, _: heard.append(topic.split("/")[4]), stats
-    )
+    client = FanInClient(broker.config, "default", None, lambda topic, _: heard.append(topic.split("/")[4]), stats)
     running = asyncio.create_task(client.run())
-    async with (
-        ScriptedNode(broker.config, other) as elsewhere,
-        ScriptedNode(broker.config, ours) as node,
-    ):
+    async with ScriptedNode(broker.config, other) as elsewhere, ScriptedNode(broker.config, ours) as node:
         await until(lambda: stats.bus_connected)
         assert await client.add_shards(half)
         await elsewhere.tick()
@@ -229,9 +220,7 @@ async def test_a_broker_that_accepts_and_closes_is_passed_over(mosquitto: Mosqui
         server.close()
 
 
-async def test_an_error_of_a_connection_is_not_taken_for_one_of_connecting(
-    mosquitto: Mosquitto,
-) -> None:
+async def test_an_error_of_a_connection_is_not_taken_for_one_of_connecting(mosquitto: Mosquitto) -> None:
     """What breaks while it is used is not tried again behind the user's back."""
     here = f"127.0.0.1:{mosquitto.port}"
     entered: list[str] = []
@@ -270,10 +259,8 @@ async def test_doctor_tries_each_and_warns_of_one_that_is_gone(mosquitto: Mosqui
         ('[broker]\nhosts = ["::1:1883"]\n', "'::1:1883' is no address"),
         ('[broker]\nhosts = ["a:1883", "a:1883"]\n', "there twice"),
     ],
-)  # fmt: skip
-def test_what_is_no_list_of_brokers_is_an_error_with_its_remedy(
-    tmp_path: Path, text: str, expected: str
-) -> None:
+)
+def test_what_is_no_list_of_brokers_is_an_error_with_its_remedy(tmp_path: Path, text: str, expected: str) -> None:
     file = tmp_path / "kilowatch.toml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=expected):
@@ -282,14 +269,9 @@ def test_what_is_no_list_of_brokers_is_an_error_with_its_remedy(
 
 def test_a_list_holds_for_both_sides_unless_one_has_its_own(tmp_path: Path) -> None:
     file = tmp_path / "kilowatch.toml"
-    file.write_text(
-        '[broker]\nhosts = ["a:1883", "[::1]:8883"]\nkeepalive = 7\n'
-        '[aggregator.broker]\nhost = "near"\n'
-    )
+    file.write_text('[broker]\nhosts = ["a:1883", "[::1]:8883"]\nkeepalive = 7\n[aggregator.broker]\nhost = "near"\n')
     found = load(file, {})
-    assert [(one.host, one.port) for one in found.collector.broker.each()] == [
-        ("a", 1883), ("::1", 8883),
-    ]  # fmt: skip
+    assert [(one.host, one.port) for one in found.collector.broker.each()] == [("a", 1883), ("::1", 8883)]
     assert {one.keepalive for one in found.collector.broker.each()} == {7}
     (near,) = found.aggregator.broker.each()
     assert (near.host, near.port, near.keepalive) == ("near", 1883, 7)
@@ -341,9 +323,7 @@ async def test_an_aggregator_with_a_dead_standby_works_and_says_so(
         running(config(both(pair), tmp_path)) as aggregator,
         ScriptedNode(BrokerConfig(port=pair[0].port), "a") as node,
     ):
-        await until(
-            lambda: [one.rule for one in aggregator.impairments.current()] == ["broker_lost"]
-        )
+        await until(lambda: [one.rule for one in aggregator.impairments.current()] == ["broker_lost"])
         await node.tick()
         await until(lambda: aggregator.stats.frames_received > 0)
         assert aggregator.stats.bus_connected

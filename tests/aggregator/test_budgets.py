@@ -67,9 +67,7 @@ async def test_what_is_used_and_what_was_removed_is_on_metrics(feed: Feed) -> No
     attack(feed, attacks.invented_names(1000))
     feed.now += 61
     feed.ingest.expire(feed.now)
-    text = "".join(
-        line for family in self_families(feed.stats, {}, 1.0) for line in render([family]).decode()
-    )
+    text = "".join(line for family in self_families(feed.stats, {}, 1.0) for line in render([family]).decode())
     for line in (
         'kilowatch_aggregator_budget_used{budget="gpus"} 4',
         'kilowatch_aggregator_budget_limit{budget="gpus"} 400000',
@@ -113,10 +111,7 @@ def test_a_new_node_gets_in_while_invented_names_fill_every_place(feed: Feed) ->
     commands = [each for each in feed.ingest.drain_commands(feed.now) if each.node == "new"]
     feed.now += 1
     commands += [each for each in feed.ingest.drain_commands(feed.now) if each.node == "new"]
-    assert {(each.command.about, each.command.first, each.command.last) for each in commands} == {
-        (1, 0, 2),
-        (7, 0, 4),
-    }
+    assert {(each.command.about, each.command.first, each.command.last) for each in commands} == {(1, 0, 2), (7, 0, 4)}
     feed.commit()
     feed.reopen()
     assert "new" in feed.fleet.nodes
@@ -252,9 +247,7 @@ def test_a_collector_that_restarts_for_days_is_never_refused(feed: Feed) -> None
     assert len(feed.store._runs) <= 2050
 
 
-def test_a_frame_that_would_be_one_span_too_many_is_shown_and_requested_again(
-    tmp_path: Path,
-) -> None:
+def test_a_frame_that_would_be_one_span_too_many_is_shown_and_requested_again(tmp_path: Path) -> None:
     """Half of the frames lost for hours: nothing is refused for good."""
     feed = open_feed(tmp_path, intervals_per_node=64)
     for seq in range(2, 400, 2):
@@ -341,9 +334,7 @@ def test_a_token_bucket_never_gives_more_than_its_burst_and_rate() -> None:
 # -- What is long gone -----------------------------------------------------------------------------
 
 
-def test_a_node_that_is_offline_and_silent_for_a_month_leaves_and_its_history_stays(
-    feed: Feed,
-) -> None:
+def test_a_node_that_is_offline_and_silent_for_a_month_leaves_and_its_history_stays(feed: Feed) -> None:
     will = CollectorStatus(state=NodeState.OFFLINE, session=1, reason="shutdown")
     feed.publish("mallory", Topic.STATUS, messages.encode(will))
     feed.now += 31 * 86_400
@@ -393,9 +384,7 @@ def test_a_forged_frame_that_waits_leaves_room_for_those_of_others(tmp_path: Pat
     feed.inventory(inventory("late", 2))
     feed.flush()
     assert feed.fleet.nodes["late"].seq == 1
-    assert feed.fleet.column("gpu_power_watts", feed.now)[
-        feed.fleet.by_uuid["GPU-late-0"]
-    ] == value("late", 0, 0, 1)
+    assert feed.fleet.column("gpu_power_watts", feed.now)[feed.fleet.by_uuid["GPU-late-0"]] == value("late", 0, 0, 1)
 
 
 # -- Settings --------------------------------------------------------------------------------------

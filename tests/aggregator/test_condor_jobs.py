@@ -23,18 +23,7 @@ from telemetry.wire.jobs import Job, JobKey, NodeJobs, UserPrivacy
 from telemetry.wire.topics import Topic
 from tests.aggregator.heard_poll import HeardPoll
 from tests.aggregator.node import ScriptedNode, inventory
-from tests.aggregator.test_condor_slots import (
-    FIRST,
-    GPUS,
-    SECOND,
-    SLOT,
-    START,
-    WHOLE,
-    Scene,
-    ad,
-    at,
-    used,
-)
+from tests.aggregator.test_condor_slots import FIRST, GPUS, SECOND, SLOT, START, WHOLE, Scene, ad, at, used
 from tests.aggregator.test_scheduler_poll import command
 from tests.aggregator.test_service import config, running
 from tests.brokers import Broker
@@ -43,7 +32,7 @@ from tests.kit.waiting import until
 SCHEDD_SECONDS = CondorAskConfig().schedd_interval
 
 
-def queued(job: str = "152.3", status: int = 2, schedd: str = "submit.lab", **more: Any) -> dict[str, Any]:  # fmt: skip
+def queued(job: str = "152.3", status: int = 2, schedd: str = "submit.lab", **more: Any) -> dict[str, Any]:
     """Return what condor_q prints of a job; a value None is left out."""
     found = {
         "GlobalJobId": f"{schedd}#{job}#{START - 60}", "Owner": "ada", "AcctGroup": "physics", "JobBatchName": "train",
@@ -89,15 +78,23 @@ def past(*ads: dict[str, Any]) -> dict[JobKey, JobAccount]:
 
 def test_a_job_as_condor_q_has_it() -> None:
     assert only(queued()).job == Job(
-        key=FIRST, name="train", user="ada", account="physics", owner="Array/152_3", submitted=at(-60), begin=at(1), state="RUNNING",
-        gpus=2, time_limit=7200,
-    )  # fmt: skip
+        key=FIRST,
+        name="train",
+        user="ada",
+        account="physics",
+        owner="Array/152_3",
+        submitted=at(-60),
+        begin=at(1),
+        state="RUNNING",
+        gpus=2,
+        time_limit=7200,
+    )
 
 
 def test_what_is_not_there_is_not_known() -> None:
     missing: dict[str, Any] = dict.fromkeys(("AcctGroup", "JobBatchName", "Cmd", "QDate", "JobCurrentStartDate", "RequestGPUs", "AllowedJobDuration", "TotalSubmitProcs"))  # fmt: skip
     found = read(queued("7.0", **missing))
-    assert found.jobs[0].job == Job(key=JobKey("htcondor", "submit.lab", "7.0"), user="ada", state="RUNNING")  # fmt: skip
+    assert found.jobs[0].job == Job(key=JobKey("htcondor", "submit.lab", "7.0"), user="ada", state="RUNNING")
     assert found.problems == ("condor_q dates no begin of 1 jobs that run",)
 
 
@@ -151,7 +148,7 @@ def test_states(status: int, more: dict[str, Any], word: str, holds: bool) -> No
         (3, {"CompletionDate": None}, ("CANCELLED", None, None)),
     ],
 )
-def test_how_a_job_ended(status: int, more: dict[str, Any], account: tuple[str, int | None, int | None]) -> None:  # fmt: skip
+def test_how_a_job_ended(status: int, more: dict[str, Any], account: tuple[str, int | None, int | None]) -> None:
     """A job that was removed from a hold gave its GPUs back before: when, its history does not say."""
     its = {"CompletionDate": START + 90, "EnteredCurrentStatus": START + 95, **more}
     found = past(queued(status=status, **its))[FIRST]
@@ -178,7 +175,7 @@ def test_what_is_no_answer_is_refused(output: bytes) -> None:
 
 def test_lists_one_after_the_other_are_one() -> None:
     """So do releases before 8.7.10 print several queues."""
-    output = printed(queued()) + printed() + printed(queued("9.0", schedd="other.lab", ExitBySignal=True))  # fmt: skip
+    output = printed(queued()) + printed() + printed(queued("9.0", schedd="other.lab", ExitBySignal=True))
     listing = TableReader(condor_jobs.TABLE).listing_of(output, at(100))
     assert {(each.key.cluster, each.key.id, each.job.gpus) for each in listing.jobs} == {
         ("submit.lab", "152.3", 2),
@@ -204,7 +201,7 @@ def test_the_queue_adds_what_the_pool_does_not_say() -> None:
     scene.pool(10, WHOLE, ad())
     heard(scene, 11, queued())
     row = scene.row()
-    assert (row.job_name, row.account, row.gpus_asked, row.time_limit_seconds) == ("train", "physics", 2, 7200)  # fmt: skip
+    assert (row.job_name, row.account, row.gpus_asked, row.time_limit_seconds) == ("train", "physics", 2, 7200)
     assert (row.begin, row.submitted, row.state, row.phase) == (at(1), at(-60), "", JobPhase.SILENT)
     for name in ("152.3", "152_3", "152[]"):
         assert [each.id for each in scene.jobs.matching(JobQuery(id=name), at(50))] == ["152.3"]
@@ -227,7 +224,7 @@ def test_a_word_of_the_queue_lasts_as_long_as_it_is_so() -> None:
     scene.pool(25, WHOLE)
     assert scene.row().state == ""  # the queue is older, and says that it runs
     heard(scene, 30, queued(status=5, HoldReasonCode=1))
-    assert (scene.row().state, scene.row().phase, scene.row().begin) == ("HELD", JobPhase.ENDED, at(1))  # fmt: skip
+    assert (scene.row().state, scene.row().phase, scene.row().begin) == ("HELD", JobPhase.ENDED, at(1))
     scene.node(40, used(end=20), used(begin=35))
     scene.pool(45, WHOLE, ad(begin=34))
     assert (scene.row().state, scene.row().phase) == ("", JobPhase.SILENT)
@@ -242,7 +239,7 @@ def test_a_word_of_the_queue_lasts_as_long_as_it_is_so() -> None:
     heard(scene, 71)
     assert (scene.row().state, scene.row().job_name) == ("", "train")
     assert scene.jobs.without_account(at(72)) == [FIRST]
-    scene.jobs.settle(past(queued(status=4, CompletionDate=START + 67, ExitBySignal=False, ExitCode=3)))  # fmt: skip
+    scene.jobs.settle(past(queued(status=4, CompletionDate=START + 67, ExitBySignal=False, ExitCode=3)))
     row = scene.row()
     assert (row.state, row.exit_code, row.differences) == ("FAILED", 3, [])
     assert scene.jobs.without_account(at(73)) == []
@@ -290,7 +287,7 @@ def test_a_slot_that_the_pool_does_not_name_is_not_missed_in_a_queue() -> None:
 
 
 @pytest.mark.parametrize("users", [UserPrivacy.HASHED, UserPrivacy.OFF])
-def test_persons_that_a_node_keeps_to_itself_are_not_learned_from_a_queue(users: UserPrivacy) -> None:  # fmt: skip
+def test_persons_that_a_node_keeps_to_itself_are_not_learned_from_a_queue(users: UserPrivacy) -> None:
     scene = Scene()
     scene.node(5, used(), users=users, user="")
     scene.pool(10, WHOLE, ad())
@@ -309,9 +306,13 @@ class Asked(HeardPoll):
         self.now = 100.0
         super().__init__()
         self.poll = CondorPoll(
-            CondorAskConfig(enabled=True, **settings), self.impairments, self.hear, lambda: self.ended, self.accounts.update,
+            CondorAskConfig(enabled=True, **settings),
+            self.impairments,
+            self.hear,
+            lambda: self.ended,
+            self.accounts.update,
             lambda: at(self.now),
-        )  # fmt: skip
+        )
 
     @property
     def queue(self) -> set[str]:
@@ -328,7 +329,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "past").write_bytes(b"[\n]\n")
     command(tmp_path, "condor_status", f"cat {tmp_path}/ads")
     for name, file in (("condor_q", "queue"), ("condor_history", "past")):
-        command(tmp_path, name, f'echo "$CONDOR_CONFIG $*" >> {tmp_path}/{name}.asked; cat {tmp_path}/{file}')  # fmt: skip
+        command(tmp_path, name, f'echo "$CONDOR_CONFIG $*" >> {tmp_path}/{name}.asked; cat {tmp_path}/{file}')
     return tmp_path
 
 
@@ -342,11 +343,11 @@ async def test_a_schedd_is_asked_about_its_jobs_once_a_minute(folder: Path) -> N
     scene = Asked(pool="cm.lab", conf_file=Path("/etc/pool"))
     reading = ("reading", "")
     found = await scene.ask()
-    assert found == {"condor_status": reading, "condor_q": reading, "condor_history": ("absent", "not asked yet")}  # fmt: skip
+    assert found == {"condor_status": reading, "condor_q": reading, "condor_history": ("absent", "not asked yet")}
     (call,) = asked(folder, "condor_q")
     words = call.split()
     assert words[:6] == ["/etc/pool", "-name", "submit.lab", "-pool", "cm.lab", "-json"]
-    assert call.endswith(" -allusers -constraint RequestGPUs > 0 && (JobStatus != 1 || NumJobStarts > 0)")  # fmt: skip
+    assert call.endswith(" -allusers -constraint RequestGPUs > 0 && (JobStatus != 1 || NumJobStarts > 0)")
     assert {"GlobalJobId", "RequestGPUs"} <= set(words[7].split(","))
     assert not {"Environment", "Env", "Args", "Arguments"} & set(words[7].split(","))
     assert scene.queue == {"152.3"}
@@ -358,12 +359,12 @@ async def test_a_schedd_is_asked_about_its_jobs_once_a_minute(folder: Path) -> N
     assert len(asked(folder, "condor_q")) == 2
 
 
-async def test_a_history_is_asked_about_jobs_that_have_ended_and_left_the_queue(folder: Path) -> None:  # fmt: skip
+async def test_a_history_is_asked_about_jobs_that_have_ended_and_left_the_queue(folder: Path) -> None:
     scene = Asked()
     other, slot = JobKey("htcondor", "submit.lab", "160.0"), JobKey("htcondor", "", "slot1_1@n1")
     scene.ended = [FIRST, other, slot]
     ended: dict[str, Any] = {"CompletionDate": START + 50, "ExitBySignal": False, "ExitCode": 0}
-    (folder / "past").write_bytes(printed(*(queued(job, 4, **ended) for job in ("160.0", "20000.0"))))  # fmt: skip
+    (folder / "past").write_bytes(printed(*(queued(job, 4, **ended) for job in ("160.0", "20000.0"))))
     assert (await scene.ask())["condor_history"] == ("reading", "")
     (call,) = asked(folder, "condor_history")
     assert call.strip().startswith("-name submit.lab -json -attributes ")
@@ -373,11 +374,14 @@ async def test_a_history_is_asked_about_jobs_that_have_ended_and_left_the_queue(
 
 
 async def test_a_queue_that_fails_costs_nothing_of_what_the_pool_says(folder: Path) -> None:
-    command(folder, "condor_q", 'echo "-- Failed to fetch ads from: <192.0.2.1:9618> : submit.lab" >&2; exit 1')  # fmt: skip
+    command(folder, "condor_q", 'echo "-- Failed to fetch ads from: <192.0.2.1:9618> : submit.lab" >&2; exit 1')
     scene = Asked()
     found = await scene.ask()
     assert found["condor_status"] == ("reading", "")
-    assert found["condor_q"] == ("failing", "submit.lab: condor_q: -- Failed to fetch ads from: <192.0.2.1:9618> : submit.lab")  # fmt: skip
+    assert found["condor_q"] == (
+        "failing",
+        "submit.lab: condor_q: -- Failed to fetch ads from: <192.0.2.1:9618> : submit.lab",
+    )
     assert [each.part for each in scene.impairments.current()] == ["scheduler/condor_q"]
     assert [each.key for each in scene.listings[0].jobs] == [FIRST]
     assert scene.poll.pause == 15
@@ -410,10 +414,11 @@ async def test_one_schedd_of_several_that_fails_is_named_and_the_others_count(fo
     other = ad("9.0", RemoteScheddName="flocked.far", GlobalJobId="flocked.far#9.0#1790000000")
     (folder / "ads").write_text(json.dumps([WHOLE, ad(), other]))
     command(
-        folder, "condor_q",
+        folder,
+        "condor_q",
         f'echo "$*" >> {folder}/condor_q.asked\n'
         f'[ "$2" = submit.lab ] && exec cat {folder}/queue\necho "Error: Collector has no record of schedd/submitter" >&2; exit 1',
-    )  # fmt: skip
+    )
     scene = Asked()
     said = ("reading", "flocked.far: condor_q: Error: Collector has no record of schedd/submitter")
     assert (await scene.ask())["condor_q"] == said
@@ -426,7 +431,7 @@ async def test_one_schedd_of_several_that_fails_is_named_and_the_others_count(fo
 
 async def test_many_schedds_take_turns(folder: Path) -> None:
     names = [f"s{number}.lab" for number in range(MOST_SCHEDDS + 3)]
-    (folder / "ads").write_text(json.dumps([ad(GlobalJobId=f"{name}#152.3#{START}") for name in names]))  # fmt: skip
+    (folder / "ads").write_text(json.dumps([ad(GlobalJobId=f"{name}#152.3#{START}") for name in names]))
     scene = Asked()
     await scene.ask()
     assert len(asked(folder, "condor_q")) == MOST_SCHEDDS
@@ -458,7 +463,9 @@ async def test_sources_that_are_not_wanted_are_not_asked(folder: Path) -> None:
 # -- The whole ---------------------------------------------------------------------------------------
 
 
-async def test_an_aggregator_knows_a_jobs_name_and_how_it_ended(broker: Broker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+async def test_an_aggregator_knows_a_jobs_name_and_how_it_ended(
+    broker: Broker, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A node on a real bus, real processes in the place of the three commands."""
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     now = time.time()
@@ -469,20 +476,18 @@ async def test_an_aggregator_knows_a_jobs_name_and_how_it_ended(broker: Broker, 
     ended: dict[str, Any] = {"CompletionDate": int(now) - 5, "ExitBySignal": False, "ExitCode": 3}
     (folder / "past").write_bytes(printed(queued(status=4, **times, **ended)))
     settings = msgspec.structs.replace(
-        config(broker.config, folder / "data"),
-        htcondor=CondorAskConfig(enabled=True, interval=1, schedd_interval=1),
+        config(broker.config, folder / "data"), htcondor=CondorAskConfig(enabled=True, interval=1, schedd_interval=1)
     )
     node = msgspec.structs.replace(inventory("n1", 4), gpus=GPUS)
     slot = msgspec.structs.replace(used(), begin=int(now - 30) * SECOND)
 
     def lists(version: int, *slots: Any) -> bytes:
         job = Job(key=SLOT, user="ada")
-        return msgspec.json.encode(NodeJobs(session=1, version=version, at=time.time_ns(), allocations=slots, jobs=(job,)))  # fmt: skip
+        return msgspec.json.encode(
+            NodeJobs(session=1, version=version, at=time.time_ns(), allocations=slots, jobs=(job,))
+        )
 
-    async with (
-        running(settings) as aggregator,
-        ScriptedNode(broker.config, "n1", 4, made_of=node) as scripted,
-    ):
+    async with running(settings) as aggregator, ScriptedNode(broker.config, "n1", 4, made_of=node) as scripted:
 
         def row() -> Any:
             return aggregator.jobs.row(FIRST, time.time_ns())

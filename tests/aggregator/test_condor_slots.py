@@ -25,15 +25,7 @@ from api.jobs import JobPhase, JobRow
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
 from telemetry.notations.htcondor import gpu_of
-from telemetry.wire.jobs import (
-    Allocation,
-    AllocationKind,
-    GpuProcess,
-    Job,
-    JobKey,
-    NodeJobs,
-    UserPrivacy,
-)
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs, UserPrivacy
 from telemetry.wire.topics import Topic
 from tests.aggregator.node import ScriptedNode, inventory
 from tests.aggregator.test_scheduler_poll import command
@@ -43,10 +35,7 @@ from tests.kit.waiting import until
 
 SECOND = 10**9
 START = 1_790_000_000
-GPUS = tuple(
-    Gpu(uuid=f"GPU-{n}156e653-3414-958a-8f3e-fc6682b36f3{n}", index=n, minor=n, name="H100")
-    for n in range(4)
-)
+GPUS = tuple(Gpu(uuid=f"GPU-{n}156e653-3414-958a-8f3e-fc6682b36f3{n}", index=n, minor=n, name="H100") for n in range(4))
 SLOT = JobKey("htcondor", "", "slot1_1@n1")
 FIRST, SECOND_JOB = (JobKey("htcondor", "submit.lab", each) for each in ("152.3", "153.0"))
 ADA = JobKey("user", "n1.lab.example", "ada")
@@ -57,9 +46,7 @@ def at(seconds: float) -> int:
     return (START * SECOND) + int(seconds * SECOND)
 
 
-def ad(
-    job: str = "152.3", begin: int = 1, gpus: str = "GPU-0156e653", **more: Any
-) -> dict[str, Any]:
+def ad(job: str = "152.3", begin: int = 1, gpus: str = "GPU-0156e653", **more: Any) -> dict[str, Any]:
     """Return what condor_status prints of a slot in which a job runs."""
     return {
         "Name": "slot1_1@n1.lab.example", "Machine": "n1.lab.example", "SlotType": "Dynamic", "Activity": "Busy", "JobId": job,
@@ -69,16 +56,23 @@ def ad(
 
 
 WHOLE = {
-    "Name": "slot1@n1.lab.example", "Machine": "n1.lab.example", "SlotType": "Partitionable",
+    "Name": "slot1@n1.lab.example",
+    "Machine": "n1.lab.example",
+    "SlotType": "Partitionable",
     "AssignedGPUs": "GPU-0156e653,GPU-1156e653,GPU-2156e653,GPU-3156e653",
-}  # fmt: skip
+}
 
 
 def used(gpu: int = 0, begin: float = 2, end: float = 0, key: JobKey = SLOT) -> Allocation:
     """Return what a process in a slot shows."""
     return Allocation(
-        job=key, gpu=GPUS[gpu].uuid, kind=AllocationKind.USED, begin=at(begin), end=at(end) if end else 0, source="process"
-    )  # fmt: skip
+        job=key,
+        gpu=GPUS[gpu].uuid,
+        kind=AllocationKind.USED,
+        begin=at(begin),
+        end=at(end) if end else 0,
+        source="process",
+    )
 
 
 class Scene:
@@ -89,18 +83,23 @@ class Scene:
         self.version = 0
 
     def node(
-        self, seconds: float, *allocations: Allocation, users: UserPrivacy = UserPrivacy.NAMES, user: str = "ada",
-    ) -> None:  # fmt: skip
+        self, seconds: float, *allocations: Allocation, users: UserPrivacy = UserPrivacy.NAMES, user: str = "ada"
+    ) -> None:
         """Receive a list of the node."""
         self.version += 1
         processes = tuple(
             GpuProcess(gpu=each.gpu, pid=7, user=user, job=each.job) for each in allocations if not each.end
-        )  # fmt: skip
+        )
         message = NodeJobs(
-            session=1, version=self.version, at=at(seconds), users=users, allocations=allocations, processes=processes,
+            session=1,
+            version=self.version,
+            at=at(seconds),
+            users=users,
+            allocations=allocations,
+            processes=processes,
             jobs=tuple(Job(key=key, user=user) for key in sorted({each.job for each in allocations})),
-        )  # fmt: skip
-        self.jobs.receive("n1.lab.example", msgspec.json.encode(message), {gpu.uuid for gpu in GPUS}, at(seconds))  # fmt: skip
+        )
+        self.jobs.receive("n1.lab.example", msgspec.json.encode(message), {gpu.uuid for gpu in GPUS}, at(seconds))
 
     def pool(self, seconds: float, *ads: dict[str, Any]) -> list[str]:
         """Receive what condor_status prints; return what does not fit."""
@@ -146,7 +145,7 @@ def test_jobs_one_after_the_other_in_a_slot_are_two() -> None:
     scene.pool(10, WHOLE, ad())
     scene.pool(25, WHOLE, ad("153.0", begin=20, RemoteUser="grace@lab.example"))
     assert scene.times(FIRST) == {("0", "used"): [(2, 20)], ("0", "allocated"): [(1, 20)]}
-    assert scene.times(SECOND_JOB) == {("0", "used"): [(20, None)], ("0", "allocated"): [(20, None)]}  # fmt: skip
+    assert scene.times(SECOND_JOB) == {("0", "used"): [(20, None)], ("0", "allocated"): [(20, None)]}
     assert [scene.row(key).user for key in (FIRST, SECOND_JOB)] == ["ada", "grace"]
     assert scene.row(FIRST).phase is JobPhase.ENDED
     scene.node(30, used(begin=2, end=20.5), used(begin=21))
@@ -218,9 +217,7 @@ def test_where_nobody_asks_the_pool_a_slot_is_its_user() -> None:
 
 
 @pytest.mark.parametrize(("users", "word"), [(UserPrivacy.HASHED, "4f1a"), (UserPrivacy.OFF, "")])
-def test_persons_that_a_node_keeps_to_itself_are_not_learned_from_the_pool(
-    users: UserPrivacy, word: str
-) -> None:
+def test_persons_that_a_node_keeps_to_itself_are_not_learned_from_the_pool(users: UserPrivacy, word: str) -> None:
     scene = Scene()
     scene.node(5, used(), users=users, user=word)
     scene.pool(10, WHOLE, ad(RemoteGroup="physics"))
@@ -251,7 +248,7 @@ def test_a_place_of_cuda_is_assumed_until_a_process_of_the_slot_shows_it() -> No
     assert [(row.source, row.assumed) for row in rows] == [(SOURCE, True)] * 2
     scene.node(20, used(begin=12))
     rows = scene.jobs.ledger.jobs[FIRST].allocations
-    assert {row.gpu[4]: row.assumed for row in rows if row.source == SOURCE} == {"0": False, "1": True}  # fmt: skip
+    assert {row.gpu[4]: row.assumed for row in rows if row.source == SOURCE} == {"0": False, "1": True}
 
 
 def test_what_does_not_fit_is_said_and_costs_no_other_job() -> None:
@@ -259,7 +256,7 @@ def test_what_does_not_fit_is_said_and_costs_no_other_job() -> None:
     scene.node(5)
     found = scene.pool(
         10, WHOLE, ad(gpus="MIG-1"), ad("x"), ad("154.0", Machine="n9", Name="slot1_2@n9", RemoteGroup="<none>")
-    )  # fmt: skip
+    )
     assert found == [
         "a slot of condor_status can't be read: ValueError JobId is no cluster and process",
         "1 names of GPUs are of none of their nodes, as MIG-1 of n1.lab.example",
@@ -279,9 +276,7 @@ def test_what_is_no_answer_is_refused(output: bytes) -> None:
         condor.listing_of(output, at(0))
 
 
-async def test_the_command_is_asked_with_its_pool_and_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_command_is_asked_with_its_pool_and_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real process in the place of condor_status; of no ad it prints nothing."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     heard: list[JobListing] = []
@@ -290,16 +285,22 @@ async def test_the_command_is_asked_with_its_pool_and_settings(
         heard.append(listing)
         return ["heard"]
 
-    asked = CondorAskConfig(enabled=True, queue=False, accounting=False, pool="cm.lab:9618", conf_file=Path("/etc/pool"))  # fmt: skip
+    asked = CondorAskConfig(
+        enabled=True, queue=False, accounting=False, pool="cm.lab:9618", conf_file=Path("/etc/pool")
+    )
     impairments = Impairments()
     poll = CondorPoll(asked, impairments, hear)
     await poll.ask()
     assert [each.state for each in poll.states()] == ["absent"]
     assert [each.part for each in impairments.current()] == ["scheduler/condor_status"]
     (tmp_path / "ads").write_text(json.dumps([WHOLE, ad()]))
-    command(tmp_path, "condor_status", f'[ "$CONDOR_CONFIG $1 $2 $3" = "/etc/pool -pool cm.lab:9618 -json" ] && cat {tmp_path}/ads')  # fmt: skip
+    command(
+        tmp_path,
+        "condor_status",
+        f'[ "$CONDOR_CONFIG $1 $2 $3" = "/etc/pool -pool cm.lab:9618 -json" ] && cat {tmp_path}/ads',
+    )
     await poll.ask()
-    assert [(each.name, each.state, each.message) for each in poll.states()] == [(SOURCE, "reading", "heard")]  # fmt: skip
+    assert [(each.name, each.state, each.message) for each in poll.states()] == [(SOURCE, "reading", "heard")]
     assert [each.key for each in heard[0].jobs] == [FIRST]
     command(tmp_path, "condor_status", "exit 0")
     await poll.ask()
@@ -320,19 +321,14 @@ async def test_an_aggregator_names_the_job_of_a_nodes_slot(
     )
     node = msgspec.structs.replace(inventory("n1", 4), gpus=GPUS)
     slot = msgspec.structs.replace(used(), begin=int(now - 30) * SECOND)
-    message = NodeJobs(
-        session=1, version=1, at=int(now * 1e9), allocations=(slot,), jobs=(Job(key=SLOT, user="ada"),)
-    )  # fmt: skip
-    async with (
-        running(settings) as aggregator,
-        ScriptedNode(broker.config, "n1", 4, made_of=node) as scripted,
-    ):
+    message = NodeJobs(session=1, version=1, at=int(now * 1e9), allocations=(slot,), jobs=(Job(key=SLOT, user="ada"),))
+    async with running(settings) as aggregator, ScriptedNode(broker.config, "n1", 4, made_of=node) as scripted:
         await scripted.tick()
         await scripted.publish(Topic.JOBS, msgspec.json.encode(message), retain=True)
         await until(lambda: set(aggregator.jobs.ledger.jobs) == {FIRST})
         rows = aggregator.jobs.ledger.jobs[FIRST].allocations
-        assert {(row.kind, row.gpu) for row in rows} == {("used", GPUS[0].uuid), ("allocated", GPUS[0].uuid)}  # fmt: skip
-        assert [(each.name, each.state) for each in aggregator.jobs.sources()] == [(SOURCE, "reading")]  # fmt: skip
+        assert {(row.kind, row.gpu) for row in rows} == {("used", GPUS[0].uuid), ("allocated", GPUS[0].uuid)}
+        assert [(each.name, each.state) for each in aggregator.jobs.sources()] == [(SOURCE, "reading")]
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,18 @@ def dgx(number: int, product: str = "DGXH100", links: int = 18) -> Inventory:
     name = f"dgx-{number:03}"
     gpus = tuple(
         Gpu(
-            uuid=f"GPU-{number}-{index}", index=index, name="NVIDIA H100 80GB HBM3", serial=f"16{number}{index}",
-            pci=f"0000:{index + 16:02x}:00.0", vbios="96.00.61.00.01", part_number="692-2G520-0200-000",
-            memory_bytes=85_520_809_984, power_limit_watts=700.0 - number % 3 * 100,
+            uuid=f"GPU-{number}-{index}",
+            index=index,
+            name="NVIDIA H100 80GB HBM3",
+            serial=f"16{number}{index}",
+            pci=f"0000:{index + 16:02x}:00.0",
+            vbios="96.00.61.00.01",
+            part_number="692-2G520-0200-000",
+            memory_bytes=85_520_809_984,
+            power_limit_watts=700.0 - number % 3 * 100,
         )
         for index in range(8)
-    )  # fmt: skip
+    )
     return Inventory(
         node=name, kilowatch="2026.1", driver_version="580.126.09", cuda_version="13.0", driver_state="up",
         host={"kernel": "6.8.0-51-generic", "os": "Ubuntu 24.04", "cpu": "Xeon 8480C", "cpus": "224",
@@ -66,7 +72,7 @@ def node(**facts: Any) -> Change:
 
 def gpu(index: int, **facts: Any) -> Change:
     """A change of one GPU."""
-    return lambda its: REPLACE(its, gpus=(*its.gpus[:index], REPLACE(its.gpus[index], **facts), *its.gpus[index + 1 :]))  # fmt: skip
+    return lambda its: REPLACE(its, gpus=(*its.gpus[:index], REPLACE(its.gpus[index], **facts), *its.gpus[index + 1 :]))
 
 
 def host(**facts: str) -> Change:
@@ -76,7 +82,9 @@ def host(**facts: str) -> Change:
 
 def port(index: int, **facts: Any) -> Change:
     """A change of one port."""
-    return lambda its: REPLACE(its, ports=(*its.ports[:index], REPLACE(its.ports[index], **facts), *its.ports[index + 1 :]))  # fmt: skip
+    return lambda its: REPLACE(
+        its, ports=(*its.ports[:index], REPLACE(its.ports[index], **facts), *its.ports[index + 1 :])
+    )
 
 
 PLANTED: dict[int, tuple[Change, str, str]] = {
@@ -97,10 +105,7 @@ PLANTED: dict[int, tuple[Change, str, str]] = {
 
 def fleet(changes: dict[int, Change], nodes: int = 500) -> list[Inventory]:
     """Nodes of one kind with some changes."""
-    return [
-        changes[number](dgx(number)) if number in changes else dgx(number)
-        for number in range(nodes)
-    ]
+    return [changes[number](dgx(number)) if number in changes else dgx(number) for number in range(nodes)]
 
 
 def one_group(inventories: list[Inventory]) -> NodeGroup:
@@ -122,12 +127,8 @@ def test_what_is_a_nodes_own_and_what_is_set_by_intention_is_never_compared() ->
     assert one_group(fleet({})).deviations == []
 
 
-@pytest.mark.parametrize(
-    ("newer", "deviating", "mixed"), [(4, 4, 0), (5, 0, 1), (10, 0, 1), (15, 0, 1), (16, 4, 0)]
-)
-def test_a_rolling_upgrade_is_mixed_and_nobody_deviates(
-    newer: int, deviating: int, mixed: int
-) -> None:
+@pytest.mark.parametrize(("newer", "deviating", "mixed"), [(4, 4, 0), (5, 0, 1), (10, 0, 1), (15, 0, 1), (16, 4, 0)])
+def test_a_rolling_upgrade_is_mixed_and_nobody_deviates(newer: int, deviating: int, mixed: int) -> None:
     """Of 20 nodes: the first and the last fifth are named."""
     upgraded = node(driver_version="590.10")
     group = one_group(fleet(dict.fromkeys(range(newer), upgraded), 20))
@@ -147,15 +148,7 @@ def test_what_a_node_does_not_say_is_counted_and_no_difference() -> None:
     silent = node(host={"product": "DGXH100"}, driver_version=None)
     group = one_group(fleet({2: silent, 3: gpu(4, vbios=None)}, 20))
     assert group.deviations == []
-    assert group.unknown == {
-        "bios": 1,
-        "cpu": 1,
-        "cpus": 1,
-        "driver": 1,
-        "gpu vbios": 1,
-        "kernel": 1,
-        "os": 1,
-    }
+    assert group.unknown == {"bios": 1, "cpu": 1, "cpus": 1, "driver": 1, "gpu vbios": 1, "kernel": 1, "os": 1}
 
 
 def test_a_driver_that_is_gone_is_no_deviation() -> None:
@@ -163,26 +156,22 @@ def test_a_driver_that_is_gone_is_no_deviation() -> None:
     gone = node(gpus=(), links=(), driver_version=None, driver_state="missing")
     reply = drift_of(map(compared, fleet({2: gone}, 20)), 0)
     assert [(group.name, group.nodes, group.evaluated) for group in reply.groups] == [
-        ("DGXH100", 1, False), ("DGXH100, NVIDIA H100 80GB HBM3", 19, True),
-    ]  # fmt: skip
+        ("DGXH100", 1, False),
+        ("DGXH100, NVIDIA H100 80GB HBM3", 19, True),
+    ]
     assert all(not group.deviations for group in reply.groups)
 
 
 def test_kinds_are_evaluated_apart() -> None:
     mixed = [*fleet({}, 10), *(dgx(number, "HGX") for number in range(100, 110))]
-    older = [
-        REPLACE(its, driver_version="575") if "HGX" in its.host["product"] else its for its in mixed
-    ]
+    older = [REPLACE(its, driver_version="575") if "HGX" in its.host["product"] else its for its in mixed]
     assert [group.deviations for group in drift_of(map(compared, older), 0).groups] == [[], []]
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=40))
-def test_whatever_the_values_are_a_deviation_has_a_majority_against_it(
-    values: list[str | None],
-) -> None:
+def test_whatever_the_values_are_a_deviation_has_a_majority_against_it(values: list[str | None]) -> None:
     nodes = [
-        Inventory(node=f"n{number}", host={"product": "X"}, driver_version=value)
-        for number, value in enumerate(values)
+        Inventory(node=f"n{number}", host={"product": "X"}, driver_version=value) for number, value in enumerate(values)
     ]
     for one in one_group(nodes).deviations:
         assert one.nodes >= max(4, 0.8 * one.of)
@@ -193,8 +182,9 @@ def test_whatever_the_values_are_a_deviation_has_a_majority_against_it(
 def test_two_nodes_side_by_side() -> None:
     found = difference(dgx(1), host(kernel="5.15")(REPLACE(dgx(2), cuda_version=None)))
     assert [(one.fact, one.first, one.second) for one in found.differences] == [
-        ("cuda", "13.0", ""), ("kernel", "6.8.0-51-generic", "5.15"),
-    ]  # fmt: skip
+        ("cuda", "13.0", ""),
+        ("kernel", "6.8.0-51-generic", "5.15"),
+    ]
     assert set(found.same) == facts_of(dgx(1)).keys() - {"cuda", "kernel"}
 
 
@@ -215,10 +205,7 @@ async def test_the_commands_say_it_and_end_with_their_codes() -> None:
         assert "not known: gpu vbios of 1 node" in shown.output
         assert json.loads((await ran(client, "drift", "--json")).output)["nodes"] == 8
         alike = await ran(client, "diff", "dgx-000", "dgx-001")
-        assert (alike.exit_code, alike.output.strip()) == (
-            0,
-            "dgx-000 and dgx-001 are alike in 17 facts",
-        )
+        assert (alike.exit_code, alike.output.strip()) == (0, "dgx-000 and dgx-001 are alike in 17 facts")
         other = await ran(client, "diff", "dgx-000", "dgx-003")
         assert other.exit_code == 1
         assert "driver  580.126.09  575.57.08" in other.output
@@ -237,8 +224,8 @@ def tray(number: int, rack: str, cluster: str | None, clique: int = 1) -> Invent
     gpus = tuple(
         Gpu(uuid=f"{rack}-{number}-{gpu}", index=gpu, name="NVIDIA GB200", fabric_cluster=cluster, fabric_clique=clique)
         for gpu in range(4)
-    )  # fmt: skip
-    return Inventory(node=f"{rack}-{number}", cluster="c", gpus=gpus, host={"rack": rack, "product": "GB200 NVL72"})  # fmt: skip
+    )
+    return Inventory(node=f"{rack}-{number}", cluster="c", gpus=gpus, host={"rack": rack, "product": "GB200 NVL72"})
 
 
 def domains(*nodes: Inventory) -> list[tuple[str, str, str]]:
@@ -251,9 +238,7 @@ def test_a_tray_in_another_nvlink_domain_than_its_rack_deviates() -> None:
     rack = [tray(n, "a", "uuid-a") for n in range(17)] + [tray(n, "b", "uuid-b") for n in range(16)]
     split = [tray(17, "a", "uuid-a", 2), tray(17, "b", "uuid-a")]
     silent = tray(16, "b", None)  # it does not say: unknown is no difference
-    assert domains(*rack, *split, silent) == [
-        ("a-17", "uuid-a.2", "uuid-a.1"), ("b-17", "uuid-a.1", "uuid-b.1"),
-    ]  # fmt: skip
+    assert domains(*rack, *split, silent) == [("a-17", "uuid-a.2", "uuid-a.1"), ("b-17", "uuid-a.1", "uuid-b.1")]
 
 
 def test_gpus_of_one_tray_in_two_domains_deviate_and_own_domains_do_not() -> None:
@@ -263,7 +248,5 @@ def test_gpus_of_one_tray_in_two_domains_deviate_and_own_domains_do_not() -> Non
     torn = msgspec.structs.replace(torn, gpus=gpus)
     assert domains(*whole, torn) == [("a-8", "3 x uuid-a.1, 1 x uuid-a.7", "uuid-a.1")]
     assert domains(*(tray(n, "a", f"uuid-{n}") for n in range(12))) == []  # switches of their own
-    assert (
-        domains(*(tray(n, "a", f"uuid-{n % 2}") for n in range(12))) == []
-    )  # a rack in two halves
+    assert domains(*(tray(n, "a", f"uuid-{n % 2}") for n in range(12))) == []  # a rack in two halves
     assert domains(*(tray(n, "", "uuid-a", n % 6) for n in range(12))) == []  # no rack is known

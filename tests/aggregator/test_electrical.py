@@ -62,7 +62,7 @@ class Room:
             cards = tuple(
                 Gpu(uuid=f"{name}-{n}", index=n, name="NVIDIA GeForce RTX 5090", power_limit_watts=575.0)
                 for n in range(gpus)
-            )  # fmt: skip
+            )
             self.fleet.place(Inventory(node=name, gpus=cards, host={"job": f"job of {name}"}))
 
     @property
@@ -83,7 +83,7 @@ class Room:
                 if name in values:
                     table[:, column] = values[name]
             split = len(block.gauges)
-            self.fleet.store(number, rows, table[:, :split].astype(np.float32), table[:, split:], self.now)  # fmt: skip
+            self.fleet.store(number, rows, table[:, :split].astype(np.float32), table[:, split:], self.now)
         place.seen = self.now
 
     def read(self, *machines: str, listening_since: float = -np.inf) -> PowerInputs:
@@ -183,13 +183,17 @@ def started(folder: Path, tree: dict[str, Any] | None = None, **more: Any) -> El
     return electrical
 
 
-def run(
-    electrical: ElectricalService, room: Room, seconds: int, watts: float = 2833.0, every: int = 1
-) -> None:
+def run(electrical: ElectricalService, room: Room, seconds: int, watts: float = 2833.0, every: int = 1) -> None:
     """Let time pass while the rig draws."""
     for _ in range(0, seconds, every):
         room.now += every
-        room.say("rig", gpu_power_watts=575.0, gpu_power_limit_watts=575.0, node_wall_power_watts=watts, gpu_utilization_ratio=1.0)  # fmt: skip
+        room.say(
+            "rig",
+            gpu_power_watts=575.0,
+            gpu_power_limit_watts=575.0,
+            node_wall_power_watts=watts,
+            gpu_utilization_ratio=1.0,
+        )
         electrical.snapshots(room.fleet, room.now, room.wall)
 
 
@@ -248,8 +252,14 @@ def test_a_restart_keeps_the_throughput_by_watts(tmp_path: Path) -> None:
     electrical, room = started(tmp_path), Room("rig")
     for _ in range(20):
         room.now += 1
-        room.say("rig", gpu_power_watts=400.0, gpu_power_limit_watts=400.0, gpu_utilization_ratio=1.0,
-                 gpu_sm_clock_hertz=1.8e9, gpu_clocks_event_sw_power_cap=1.0)  # fmt: skip
+        room.say(
+            "rig",
+            gpu_power_watts=400.0,
+            gpu_power_limit_watts=400.0,
+            gpu_utilization_ratio=1.0,
+            gpu_sm_clock_hertz=1.8e9,
+            gpu_clocks_event_sw_power_cap=1.0,
+        )
         electrical.snapshots(room.fleet, room.now, room.wall)
     (model,) = electrical.throughput.measured()
     assert model.points[0].sm_clock_hertz == 1.8e9
@@ -287,9 +297,7 @@ def test_a_crash_at_any_instant_takes_nothing_back_and_invents_nothing(tmp_path:
     assert missing > 0
 
 
-def test_a_disk_that_takes_nothing_stops_the_counter_and_a_new_configuration_does_not(
-    tmp_path: Path,
-) -> None:
+def test_a_disk_that_takes_nothing_stops_the_counter_and_a_new_configuration_does_not(tmp_path: Path) -> None:
     """What is not on disk is not exported, because the next crash would take it back."""
     trees = [SITE, copy.deepcopy(SITE)]
     trees[1]["circuits"]["office"]["breaker"] = 30
@@ -372,9 +380,7 @@ def test_a_saved_memory_is_whole_or_the_one_before(tmp_path: Path) -> None:
     assert again.energy.ledger.days == electrical.energy.ledger.days
 
 
-def test_a_bad_configuration_keeps_the_last_good_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_configuration_keeps_the_last_good_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """With its heat; said once in the log, and until it is mended in the state."""
     tree = copy.deepcopy(SITE)
     electrical, room = started(tmp_path, tree, reread=lambda: tree), Room("rig")
@@ -412,14 +418,10 @@ def test_a_reload_keeps_the_heat_of_what_is_still_there(tmp_path: Path) -> None:
     run(electrical, room, 1)
     assert electrical.latest is not None
     at = electrical.latest.circuit.names.index("office")
-    assert electrical.latest.circuit.column("circuit_heat_ratio")[at] == pytest.approx(
-        warm, abs=0.05
-    )
+    assert electrical.latest.circuit.column("circuit_heat_ratio")[at] == pytest.approx(warm, abs=0.05)
 
 
-def test_a_node_on_no_circuit_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_node_on_no_circuit_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Not at every tick."""
     electrical, room = started(tmp_path), Room("rig", "spare")
     with caplog.at_level(logging.INFO):
@@ -430,9 +432,7 @@ def test_a_node_on_no_circuit_is_said_once(
     assert caplog.text.count("spare hang on no circuit") == 1
 
 
-def test_notes_on_a_configuration_are_logged_when_it_is_taken(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_notes_on_a_configuration_are_logged_when_it_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Each once, and not more than a page of them."""
     nodes = {f"lost{number}": {"watts": 100} for number in range(12)}
     with caplog.at_level(logging.WARNING):
@@ -460,17 +460,13 @@ def test_without_circuits_the_account_goes_on(tmp_path: Path) -> None:
         ({"meters": {"plug": {"type": "tasmota", "topic": "t", "on": "ofice"}}}, "office"),
     ],
 )
-def test_a_wrong_configuration_is_refused_at_the_start(
-    tmp_path: Path, change: dict[str, Any], words: str
-) -> None:
+def test_a_wrong_configuration_is_refused_at_the_start(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     """With place and cure."""
     with pytest.raises(ConfigError, match=words):
         ElectricalService({**SITE, **change}, tmp_path)
 
 
-def test_a_fault_of_ours_is_said_once_and_ends_when_it_ends(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fault_of_ours_is_said_once_and_ends_when_it_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """No power snapshots then, which is not knowing; the account goes on."""
     electrical, room = started(tmp_path), Room("rig")
     run(electrical, room, 2)
@@ -496,10 +492,7 @@ PLUGGED = {
             "A": {**FEED, "redundancy": {"group": "g", "role": "A"}},
             "B": {**FEED, "redundancy": {"group": "g", "role": "B"}},
         },
-        {
-            name: {"profile": "dgx-h100", "cords": [{"circuit": "A"}, {"circuit": "B"}]}
-            for name in "abc"
-        },
+        {name: {"profile": "dgx-h100", "cords": [{"circuit": "A"}, {"circuit": "B"}]} for name in "abc"},
     ),
 }
 
@@ -523,13 +516,11 @@ def test_every_node_may_have_a_meter_of_its_own(tmp_path: Path, kind: str) -> No
     assert (electrical.latest.circuit.column("circuit_load_state") == 0).all()
 
 
-def test_a_meter_that_breaks_the_tick_costs_itself_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_meter_that_breaks_the_tick_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The meter is named, and comes back; until then that of the other circuit is read as before."""
     circuits = {name: {"breaker": 20, "nodes": [name]} for name in "ab"}
     meters = {name: {"type": "json", "topic": name, "on": f"node:{name}"} for name in "ab"}
-    electrical, room = started(tmp_path, {"region": "US", "circuits": circuits, "meters": meters}), Room("a", "b")  # fmt: skip
+    electrical, room = started(tmp_path, {"region": "US", "circuits": circuits, "meters": meters}), Room("a", "b")
     bus = meters_of(electrical, room)
     right = WallPowerModel.estimate
 
@@ -660,11 +651,7 @@ def energy(electrical: ElectricalService) -> float:
     return float(electrical.latest.circuit.column("circuit_energy_joules")[0])
 
 
-BILLED: dict[str, Any] = {
-    **SITE,
-    "site": {"tariff": 0.2, "timezone": "Europe/Berlin"},
-    "bill": {"demand_charge": 10.0},
-}
+BILLED: dict[str, Any] = {**SITE, "site": {"tariff": 0.2, "timezone": "Europe/Berlin"}, "bill": {"demand_charge": 10.0}}
 
 
 def test_the_month_survives_crashes_and_counts_nodes_on_no_circuit(tmp_path: Path) -> None:
@@ -694,7 +681,7 @@ def test_the_month_survives_crashes_and_counts_nodes_on_no_circuit(tmp_path: Pat
 def test_a_month_that_ends_is_written_and_its_peak_remembered(tmp_path: Path) -> None:
     """Midnight of 1 October in Berlin; the ratchet of the next months looks at September's demand."""
     room = Room("rig")
-    room.now = 1000 + (datetime(2026, 9, 30, 23, 40, tzinfo=ZoneInfo("Europe/Berlin")).timestamp() - START / 1e9)  # fmt: skip
+    room.now = 1000 + (datetime(2026, 9, 30, 23, 40, tzinfo=ZoneInfo("Europe/Berlin")).timestamp() - START / 1e9)
     electrical = started(tmp_path, BILLED, clock=lambda: room.wall)
     run(electrical, room, 1500, every=5)
     electrical.save()
@@ -765,9 +752,7 @@ def test_a_node_that_is_mapped_while_kilowatch_runs_is_billed_once(tmp_path: Pat
     assert any("closet counts until" in rule for rule in found.rules)
 
 
-def test_a_silent_node_on_no_circuit_is_filled_and_its_neighbours_are_measured(
-    tmp_path: Path,
-) -> None:
+def test_a_silent_node_on_no_circuit_is_filled_and_its_neighbours_are_measured(tmp_path: Path) -> None:
     """Also over a restart, until it is removed."""
     room = Room("rig", "stray", "other")
     electrical = started(tmp_path, BILLED, clock=lambda: room.wall)
@@ -787,7 +772,7 @@ def test_a_silent_node_on_no_circuit_is_filled_and_its_neighbours_are_measured(
     assert more == pytest.approx(99 * STRAY, rel=0.04)
     again.forget("stray")
     strays(again, fresh, 100, "other")
-    assert month_of(again).series("stand_in", [UNMAPPED]).sum() - filled == pytest.approx(more, rel=0.03)  # fmt: skip
+    assert month_of(again).series("stand_in", [UNMAPPED]).sum() - filled == pytest.approx(more, rel=0.03)
 
 
 def test_energy_that_no_checkpoint_holds_is_written_within_a_minute(
@@ -822,7 +807,14 @@ def written_months(folder: Path, **watts: float) -> None:
         profile = LoadProfile(month_named(name.replace("_", "-")[1:], ZoneInfo("Europe/Berlin")))
         rows = profile.rows(["office"])
         for number in range(8):
-            profile.add(rows, profile.month.start + 900.0 * (number + 1), 900.0, np.array([900 * drawn]), np.array([True]), np.array([NAN]))  # fmt: skip
+            profile.add(
+                rows,
+                profile.month.start + 900.0 * (number + 1),
+                900.0,
+                np.array([900 * drawn]),
+                np.array([True]),
+                np.array([NAN]),
+            )
         MonthFiles(folder).save(copy_of(profile, NodeIdle()))
 
 
@@ -853,7 +845,7 @@ def test_a_changed_contract_reads_the_peaks_of_past_months_again(
     run(electrical, room, 10)
     assert electrical.latest is not None
     # 80 % of August's 5 kW; in September's last week nothing else is compared with.
-    assert electrical.latest.budget.column("budget_peak_ratio")[-1] == pytest.approx(2833 / 4000, rel=0.02)  # fmt: skip
+    assert electrical.latest.budget.column("budget_peak_ratio")[-1] == pytest.approx(2833 / 4000, rel=0.02)
 
 
 def test_the_bill_of_a_past_month_looks_at_the_months_before_it(tmp_path: Path) -> None:
@@ -950,6 +942,6 @@ def test_the_time_zone_is_the_machines_where_none_is_configured(
     (tmp_path / "localtime").symlink_to(place / "Berlin")
     assert str(machine_zone(tmp_path / "localtime")) == "Europe/Berlin"
     assert machine_zone(tmp_path / "absent") is UTC
-    assert zone_text(UTC, configured=False) == "UTC, the machine's: [power.site] timezone is not set"  # fmt: skip
+    assert zone_text(UTC, configured=False) == "UTC, the machine's: [power.site] timezone is not set"
     with pytest.raises(ConfigError, match="no time zone"):
         started(tmp_path, {**SITE, "site": {"timezone": "Europe/Atlantis"}})

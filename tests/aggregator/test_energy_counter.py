@@ -34,9 +34,7 @@ def test_what_nodes_draw_adds_up_by_day_with_its_price() -> None:
     assert counter.price(Room("rig").wall) == 0.2
 
 
-@pytest.mark.parametrize(
-    ("unmapped", "rows"), [(("stray",), (UNMAPPED,)), ((), ()), (None, (UNMAPPED,))]
-)
+@pytest.mark.parametrize(("unmapped", "rows"), [(("stray",), (UNMAPPED,)), ((), ()), (None, (UNMAPPED,))])
 def test_nodes_on_no_circuit_have_a_row_of_the_month(unmapped: Any, rows: tuple[str, ...]) -> None:
     """None: there are no circuits at all."""
     counter = counted(Room("rig", "stray"), 11, unmapped)

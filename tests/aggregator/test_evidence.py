@@ -73,20 +73,27 @@ class LiveNode(ScriptedNode):
         what = bare(self.name, self.gpus, self.session, version=1)
         gpus = tuple(
             msgspec.structs.replace(
-                gpu, uuid="GPU-moves" if gpu.index == 0 else gpu.uuid,
+                gpu,
+                uuid="GPU-moves" if gpu.index == 0 else gpu.uuid,
                 serial=SERIAL if gpu.index == 0 else None,
-                pci=f"0000:{gpu.index + 1:02x}:00.0", slot=self.slot,
+                pci=f"0000:{gpu.index + 1:02x}:00.0",
+                slot=self.slot,
             )
             for gpu in what.gpus
-        )  # fmt: skip
+        )
         return msgspec.structs.replace(what, gpus=gpus, host={"rack": EVIL, "job": "4711"})
 
     async def xid(self, number: int, gpu: Gpu, xid: int = 79) -> None:
         """Publish an XID of a GPU, now."""
         event = Event(
-            id=f"{self.session}-{number}", node=self.name, at=time.time_ns(), kind="xid",
-            gpu=gpu.uuid, pci=gpu.pci, data={"xid": xid, "line": f"NVRM: Xid: {xid} {EVIL}"},
-        )  # fmt: skip
+            id=f"{self.session}-{number}",
+            node=self.name,
+            at=time.time_ns(),
+            kind="xid",
+            gpu=gpu.uuid,
+            pci=gpu.pci,
+            data={"xid": xid, "line": f"NVRM: Xid: {xid} {EVIL}"},
+        )
         await self.publish(Topic.EVENT, messages.encode(event))
 
 
@@ -98,11 +105,7 @@ def config(broker: Broker, folder: Path, pager: Pager) -> AggregatorConfig:
         flush_seconds=0.05,
         rule_seconds=0.1,
         store=StoreConfig(write_seconds=0.1),
-        alerts=AlertsConfig(
-            channels={"oncall": pager.settings(folder)},
-            group_wait_seconds=0,
-            external_url=PUBLIC,
-        ),
+        alerts=AlertsConfig(channels={"oncall": pager.settings(folder)}, group_wait_seconds=0, external_url=PUBLIC),
     )
 
 
@@ -111,10 +114,7 @@ async def fetched(aggregator: Aggregator, path: str) -> tuple[int, str, str]:
     await until(aggregator.serving.is_set)
     assert aggregator.http_address is not None
     host, port = aggregator.http_address
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://{host}:{port}{path}") as answer,
-    ):
+    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}{path}") as answer:
         return answer.status, answer.content_type, await answer.text()
 
 
@@ -143,9 +143,7 @@ def texts(tree: Any) -> list[str]:
     return [tree] if isinstance(tree, str) else []
 
 
-async def test_a_page_brings_its_evidence_and_the_api_and_the_journal_keep_it(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_a_page_brings_its_evidence_and_the_api_and_the_journal_keep_it(broker: Broker, tmp_path: Path) -> None:
     pager, node = Pager(), LiveNode(broker.config, "a")
     settings = config(broker, tmp_path, pager)
     async with pager.listening(), node:
@@ -156,7 +154,7 @@ async def test_a_page_brings_its_evidence_and_the_api_and_the_journal_keep_it(
             await node.xid(2, lost)
             (call,) = await rung(pager)
             key = call.key
-            status, _, body = await fetched(aggregator, f"/api/v1/incidents/{quote(key, safe='')}/evidence")  # fmt: skip
+            status, _, body = await fetched(aggregator, f"/api/v1/incidents/{quote(key, safe='')}/evidence")
         details = call.body["payload"]["custom_details"]
         assert status == 200
         reply = msgspec.json.decode(body, type=EvidenceReply)
@@ -181,9 +179,7 @@ async def test_a_page_brings_its_evidence_and_the_api_and_the_journal_keep_it(
         assert card.remedy.what
         assert card.remedy.runbook == f"{PUBLIC}/runbook/{card.rule}"
         commands = {one.name: one.command for one in card.commands}
-        assert commands["Silence"].startswith(
-            f"kilowatch silence rule={card.rule} node=a uuid=GPU-moves "
-        )
+        assert commands["Silence"].startswith(f"kilowatch silence rule={card.rule} node=a uuid=GPU-moves ")
         # the page has the short form, and the data
         assert any(one["uuid"] == lost.uuid for one in details["Evidence"])
         assert "NVRM: Xid: 79" in details["Log"]
@@ -250,9 +246,7 @@ async def test_a_page_goes_without_evidence_when_the_store_hangs_and_says_so(
         await node.xid(1, node.described().gpus[0])
         (call,) = await rung(pager)
         details = call.body["payload"]["custom_details"]
-        assert details["Evidence"].startswith(
-            "not collected in time; later: kilowatch alerts show "
-        )
+        assert details["Evidence"].startswith("not collected in time; later: kilowatch alerts show ")
         path = f"/api/v1/incidents/{quote(call.key, safe='')}/evidence"
         _, _, body = await fetched(aggregator, path)
     (card,) = msgspec.json.decode(body, type=EvidenceReply).cards
@@ -293,7 +287,7 @@ async def test_a_card_that_can_t_be_made_costs_no_page_and_is_an_alert(
         await node.xid(1, node.described().gpus[0])
         await rung(pager)
         key = "alerting_impaired/evidence/gpu_lost"
-        await until(lambda: any(one.key == key and one.state is AlertState.FIRING for one in aggregator.alerts()))  # fmt: skip
+        await until(lambda: any(one.key == key and one.state is AlertState.FIRING for one in aggregator.alerts()))
         (found,) = [one for one in aggregator.alerts() if one.key == key]
         _, _, health = await fetched(aggregator, "/healthz")
     assert "a fault of our own" in found.summary
@@ -322,9 +316,7 @@ async def test_a_card_that_can_t_be_made_costs_no_other_and_is_tried_again(
         assert not collector.faults()
 
 
-async def test_a_query_or_a_journal_that_raises_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_query_or_a_journal_that_raises_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     about = incident("i-1", [alert(node="n1", gpu=0)])
 
     def raises(*_: object) -> None:
@@ -364,9 +356,7 @@ async def test_a_card_that_lacks_a_part_is_made_again(
         monkeypatch.setattr(aggregator.store, "past", hangs_once)
         await node.xid(1, node.described().gpus[0])
         (call,) = await rung(pager)
-        assert call.body["payload"]["custom_details"]["Evidence"][0]["missing"] == {
-            "readings": "not collected in time"
-        }
+        assert call.body["payload"]["custom_details"]["Evidence"][0]["missing"] == {"readings": "not collected in time"}
         path = f"/api/v1/incidents/{quote(call.key, safe='')}/evidence"
         deadline = end_of_patience(120)
         while True:
@@ -426,14 +416,10 @@ async def test_a_gpu_that_joins_while_the_cards_are_stored_gets_one(
         assert stored() == {one.gpu for one in grown.alerts}
 
 
-async def test_a_page_about_a_gpu_that_joined_brings_its_card(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_about_a_gpu_that_joined_brings_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while the journal is slow to store the first cards, and while the first card is made."""
     monkeypatch.setattr(evidence, "PAGE_SECONDS", 30.0)
-    grown = [
-        incident("i-1", [alert(node="n1", gpu=n) for n in range(count)]) for count in (1, 2, 3)
-    ]
+    grown = [incident("i-1", [alert(node="n1", gpu=n) for n in range(count)]) for count in (1, 2, 3)]
     go_on = threading.Event()
     async with collecting(tmp_path) as (collector, journal):
         store = journal.store_evidence
@@ -446,9 +432,11 @@ async def test_a_page_about_a_gpu_that_joined_brings_its_card(
         try:
             for count, about in enumerate(grown, 1):
                 page = notice(
-                    Action.UPDATE if count > 1 else Action.TRIGGER, about=about,
-                    reason="more" if count > 1 else "new", at=time.time_ns(),
-                )  # fmt: skip
+                    Action.UPDATE if count > 1 else Action.TRIGGER,
+                    about=about,
+                    reason="more" if count > 1 else "new",
+                    at=time.time_ns(),
+                )
                 collector.note(IncidentChanges(notices=(page,)))
                 reply = await collector.of_notice(page)
                 assert reply is not None
@@ -476,12 +464,14 @@ def test_a_reading_that_is_no_number_is_a_gap_on_the_card() -> None:
     found = evidence._joined(((1,), {"gpu_power_watts": (1.0,)}), latest, 2)
     assert {name: values[-1] for name, values in found.columns.items() if name not in found.gaps} == {
         "gpu_utilization_ratio": 0.5
-    }  # fmt: skip
+    }
     assert found.columns["gpu_power_watts"] == (1.0, None)
     assert found.gaps == {
-        "gpu_power_watts": "error", "gpu_temperature_celsius": "unknown",
-        "gpu_sm_clock_hertz": "timed_out", "gpu_pcie_replays_total": "error",
-    }  # fmt: skip
+        "gpu_power_watts": "error",
+        "gpu_temperature_celsius": "unknown",
+        "gpu_sm_clock_hertz": "timed_out",
+        "gpu_pcie_replays_total": "error",
+    }
     assert b"null" in msgspec.json.encode(found)
     assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
 
@@ -493,9 +483,7 @@ async def test_readings_of_the_past_that_are_no_numbers_are_gaps_on_the_card(
         about = incident("i-1", [alert(node="n1", gpu=0)])
         uuid = about.alerts[0].gpu
 
-        async def past(
-            _: Table, columns: Any, when: PastInstants, reach: object, nodes: Any
-        ) -> FleetPast:
+        async def past(_: Table, columns: Any, when: PastInstants, reach: object, nodes: Any) -> FleetPast:
             count = len(when.all())
             values = np.full((count, 1), np.inf, np.float32)
             values[0], values[1] = 5.0, np.nan
@@ -515,27 +503,19 @@ async def test_a_card_has_the_jobs_that_held_the_gpu_or_the_node_at_the_moment(
     async with collecting(tmp_path) as (collector, _):
         view = collector._view
         assert isinstance(view, FakeView)
-        lead = msgspec.structs.replace(
-            alert(node="n1", gpu=0), gpu="GPU-n1-0", labels={}, since=view.wall()
-        )
+        lead = msgspec.structs.replace(alert(node="n1", gpu=0), gpu="GPU-n1-0", labels={}, since=view.wall())
 
         async def card(number: int, **more: Any) -> Evidence:
             about = incident(f"i-{number}", [msgspec.structs.replace(lead, **more)])
             return (await collector.of_incident(about)).cards[0]
 
         assert (await card(1)).jobs_total is None  # nobody says: that is not none
-        give_jobs(
-            view, ("n1", "4711", "ada", (0,)), ("n1", "4712", "bob", (1,)), ("n2", "1", "eve", (0,))
-        )
+        give_jobs(view, ("n1", "4711", "ada", (0,)), ("n1", "4712", "bob", (1,)), ("n2", "1", "eve", (0,)))
         found = await card(2)
         assert (found.job, found.user, found.account) == ("4711", "ada", "physics")
         assert [one.gpus for one in found.jobs] == [("0",)]
         found = await card(3, gpu=None)
-        assert ({one.user for one in found.jobs}, found.jobs_total, found.job) == (
-            {"ada", "bob"},
-            2,
-            "",
-        )
+        assert ({one.user for one in found.jobs}, found.jobs_total, found.job) == ({"ada", "bob"}, 2, "")
         found = await card(4, since=view.wall() - 3 * 3600 * 10**9)
         assert (found.jobs, found.jobs_total) == ((), 0)  # it began an hour before them
         with monkeypatch.context() as patch:
@@ -565,9 +545,7 @@ async def test_the_runbook_is_a_plain_page(broker: Broker, tmp_path: Path) -> No
         'when = { type = "above", metric = "gpu_temperature_celsius", level = 80 }\n'
         'summary = "{where} <script>alert(1)</script>"\ndescription = "a & b <img src=x>"\n'
     )
-    settings = msgspec.structs.replace(
-        config(broker, tmp_path, pager), rules=(tmp_path / "mine.toml",)
-    )
+    settings = msgspec.structs.replace(config(broker, tmp_path, pager), rules=(tmp_path / "mine.toml",))
     async with running(settings) as aggregator:
         for name in ("gpu_lost", "mine", "bus_lost", "circuit_trip_soon"):
             if name not in {rule.name for rule in aggregator.pipeline.engine.rules} | {"bus_lost"}:

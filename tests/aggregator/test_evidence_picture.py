@@ -52,9 +52,7 @@ async def test_slack_fetches_the_picture_of_a_page_and_nothing_else(
         await node.xid(1, node.described().gpus[0])
         await until(lambda: bool(hook.bodies))
         (url,) = [
-            block["image_url"]
-            for block in hook.bodies[0]["attachments"][0]["blocks"]
-            if block["type"] == "image"
+            block["image_url"] for block in hook.bodies[0]["attachments"][0]["blocks"] if block["type"] == "image"
         ]
         assert url.startswith(f"{BASE}/evidence.png?")
         asked = dict(parse_qsl(urlsplit(url).query))
@@ -86,9 +84,7 @@ async def test_slack_fetches_the_picture_of_a_page_and_nothing_else(
             assert (await got(aggregator, asked, path))[0] == 401
 
 
-async def got(
-    aggregator: Aggregator, asked: dict[str, str], path: str = "/evidence.png"
-) -> tuple[int, bool]:
+async def got(aggregator: Aggregator, asked: dict[str, str], path: str = "/evidence.png") -> tuple[int, bool]:
     """Return the status of an answer to a request without a token, and whether it is a picture."""
     await until(aggregator.serving.is_set)
     assert aggregator.http_address is not None

@@ -14,14 +14,7 @@ import pytest
 from aggregator.register.drift import compared, drift_of
 from aggregator.register.drift_tracker import DriftTracker
 from aggregator.register.drift_watch import DriftConfig, DriftWatch
-from aggregator.register.expected import (
-    ExpectedState,
-    check_expected,
-    expected_of,
-    parse_size,
-    parse_speed,
-    shortfalls,
-)
+from aggregator.register.expected import ExpectedState, check_expected, expected_of, parse_size, parse_speed, shortfalls
 from api.alerts import AlertState
 from api.drift import DriftReply
 from collector.config import SERVICES
@@ -104,14 +97,14 @@ def test_a_node_as_declared_has_no_shortfall() -> None:
         (host(**{"service:slurmd": "not running"}), "service slurmd", "not running"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+)
 def test_each_fact_that_falls_short_is_named_alone(change: Change, fact: str, has: str) -> None:
     assert [(each[0], each[1]) for each in missed(change(whole()))] == [(fact, has)]
 
 
 def test_a_slow_port_is_named_and_one_that_is_down_is_not_known() -> None:
     slow = {**SPEEDS, "port:dgx-001:3": 25e9}
-    assert missed(whole(), slow) == [("ports InfiniBand MT4129* speed", "1 x 200 Gb/s (mlx5_3/1)", "400 Gb/s")]  # fmt: skip
+    assert missed(whole(), slow) == [("ports InfiniBand MT4129* speed", "1 x 200 Gb/s (mlx5_3/1)", "400 Gb/s")]
     assert missed(whole(), {}) == []
 
 
@@ -163,7 +156,7 @@ def test_the_first_entry_that_matches_counts() -> None:
         ([{"gpus": 8}, {"match": {"role": "head"}, "cpus": 8}], "expected[1]", "move the narrower one up"),
         ([{"match": {"node": "a"}, "gpus": 8}, {"match": {"node": "a"}, "gpus": 4}], "expected[1]", "an entry above"),
     ],
-)  # fmt: skip
+)
 def test_an_entry_that_can_not_work_is_refused_with_its_place(
     entries: list[dict[str, Any]], where: str, problem: str
 ) -> None:
@@ -181,7 +174,7 @@ def test_settings_name_the_key_that_does_not_exist(tmp_path: Path) -> None:
     path.write_text('[[expected]]\nmatch = { role = "gpus" }\ngpus = 8\n')
     with pytest.raises(ConfigError, match="expected"):
         settings.load(path)
-    path.write_text('[[expected]]\nmatch = { role = "gpu" }\ngpus = 8\ndriver = "580.*"\n[drift]\nhold_seconds = 30\n')  # fmt: skip
+    path.write_text('[[expected]]\nmatch = { role = "gpu" }\ngpus = 8\ndriver = "580.*"\n[drift]\nhold_seconds = 30\n')
     found = settings.load(path, {}).aggregator
     assert (found.expected[0].gpus, found.expected[0].driver) == (8, "580.*")
     assert found.drift.hold_seconds == 30
@@ -193,7 +186,7 @@ def test_settings_name_the_key_that_does_not_exist(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "low", "high"),
     [("2 TiB +-3%", 0.97 * 2**41, 1.03 * 2**41), ("512GiB", 0.99 * 2**39, 1.01 * 2**39), ("1 TB ±0 %", 1e12, 1e12)],
-)  # fmt: skip
+)
 def test_sizes_are_read(text: str, low: float, high: float) -> None:
     found = parse_size(text)
     assert found is not None
@@ -204,7 +197,7 @@ def test_sizes_are_read(text: str, low: float, high: float) -> None:
 def test_what_is_declared_is_not_compared_with_others_and_any_not_at_all() -> None:
     declared = entry(driver="any", bios=["1.6.7", "1.5.*"], gpus=8)
     changes = {3: PLANTED[3][0], 301: PLANTED[301][0], 99: PLANTED[99][0], 300: PLANTED[300][0]}
-    nodes = [compared(changes.get(n, lambda its: its)(dgx(n)), declared) for n in (*range(20), *changes)]  # fmt: skip
+    nodes = [compared(changes.get(n, lambda its: its)(dgx(n)), declared) for n in (*range(20), *changes)]
     (group,) = drift_of(nodes, 0).groups
     found = {(one.node, one.fact, one.declared) for one in group.deviations}
     assert found == {("dgx-099", "gpus", True), ("dgx-300", "kernel", False)}
@@ -213,7 +206,7 @@ def test_what_is_declared_is_not_compared_with_others_and_any_not_at_all() -> No
 
 def test_one_node_alone_is_compared_with_what_is_declared() -> None:
     (group,) = drift_of([compared(dgx(1), entry(gpus=4))], 0).groups
-    assert (group.evaluated, [(one.has, one.most_have) for one in group.deviations]) == (False, [("8", "4")])  # fmt: skip
+    assert (group.evaluated, [(one.has, one.most_have) for one in group.deviations]) == (False, [("8", "4")])
 
 
 # -- From a deviation to an alert ----------------------------------------------------------------
@@ -260,7 +253,7 @@ def test_a_kind_that_stays_mixed_is_told_once_after_a_week() -> None:
 async def test_since_when_a_node_differs_outlives_a_restart(tmp_path: Path) -> None:
     fleet, path = Fleet(), tmp_path / "drift.json"
     for number in range(6):
-        fleet.place(gpu(7, present=False)(dgx(number)) if number == 2 else dgx(number)).online = True  # fmt: skip
+        fleet.place(gpu(7, present=False)(dgx(number)) if number == 2 else dgx(number)).online = True
     limits = DriftConfig(hold_seconds=60)
     first = DriftTracker((), limits, path)
     first.load()
@@ -369,7 +362,7 @@ async def test_twelve_planted_deviations_of_500_nodes_are_twelve_alerts_and_no_o
         await until(lambda: aggregator.stats.rule_period.count > turns + 3)
         assert firing().keys() == planted.keys()
         # SIGHUP: from now on dgx-099 is as declared.
-        reread[0] = msgspec.structs.replace(its, expected=(entry(match={"node": "dgx-099"}, gpus=7), wanted))  # fmt: skip
+        reread[0] = msgspec.structs.replace(its, expected=(entry(match={"node": "dgx-099"}, gpus=7), wanted))
         aggregator.reload()
         await until(lambda: not _problem(aggregator, "dgx-099"))
         assert _problem(aggregator, "dgx-003")

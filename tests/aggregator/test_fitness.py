@@ -10,13 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.fitness.score import (
-    WEIGHTS,
-    NodeCondition,
-    fleet_fitness,
-    job_fitness,
-    node_fitness,
-)
+from aggregator.fitness.score import WEIGHTS, NodeCondition, fleet_fitness, job_fitness, node_fitness
 from aggregator.fitness.service import SAMPLE_NS, FitnessTracker, node_states, nodes_of_jobs
 from aggregator.register.drift import compared, drift_of
 from api.alerts import Alert, AlertState, Severity
@@ -53,7 +47,7 @@ def condition(**facts: Any) -> NodeCondition:
         ({"online": False}, "not known", 0, ["silent"]),
         ({"online": False, "pages": ["node_silent"]}, "out", 0, ["page", "silent"]),
     ],
-)  # fmt: skip
+)
 def test_a_node_has_the_state_and_points_of_its_reasons(
     facts: dict[str, Any], state: str, score: int, names: list[str]
 ) -> None:
@@ -78,12 +72,9 @@ def test_a_timeline_of_a_node() -> None:
     st.booleans(), st.sampled_from(["up", "none", "missing", "hung", "unknown", "released", "later"]),
     st.integers(0, 8), st.integers(0, 8), st.lists(st.sampled_from("abc"), max_size=3),
 )  # fmt: skip
-def test_what_is_not_known_is_never_good(
-    online: bool, driver: str, gpus: int, read: int, pages: list[str]
-) -> None:
+def test_what_is_not_known_is_never_good(online: bool, driver: str, gpus: int, read: int, pages: list[str]) -> None:
     found = node_fitness(
-        condition(online=online, driver=driver, gpus=gpus, gpus_read=min(gpus, read), pages=pages),
-        None,
+        condition(online=online, driver=driver, gpus=gpus, gpus_read=min(gpus, read), pages=pages), None
     )
     known = online and driver in {"up", "none"} and read >= gpus and (gpus or driver == "none")
     if not known:
@@ -98,10 +89,10 @@ def test_the_fleet_is_the_mean_by_gpus_and_says_what_each_state_costs() -> None:
         node_fitness(condition(node="b", watts=6000.0, tickets=["fan"]), 0.25),
         node_fitness(condition(node="c", online=False), 0.25),
         node_fitness(condition(node="head", role="head", gpus=0, gpus_read=0, driver="none", watts=400.0), 0.25),
-    ]  # fmt: skip
+    ]
     fleet = fleet_fitness(nodes, "EUR")
     assert fleet.score == (8 * 100 + 8 * 85 + 8 * 0 + 100) // 25
-    shares = {state: (its.nodes, its.gpus, its.watts, its.cost_per_hour) for state, its in fleet.states.items()}  # fmt: skip
+    shares = {state: (its.nodes, its.gpus, its.watts, its.cost_per_hour) for state, its in fleet.states.items()}
     assert shares == {
         "fit": (2, 8, 8400.0, 2.1),
         "degraded": (1, 8, 6000.0, 1.5),
@@ -113,7 +104,10 @@ def test_the_fleet_is_the_mean_by_gpus_and_says_what_each_state_costs() -> None:
 
 
 def test_a_job_is_as_good_as_its_worst_node() -> None:
-    nodes = {"a": node_fitness(condition(node="a"), None), "b": node_fitness(condition(node="b", tickets=["fan"]), None)}  # fmt: skip
+    nodes = {
+        "a": node_fitness(condition(node="a"), None),
+        "b": node_fitness(condition(node="b", tickets=["fan"]), None),
+    }
     both = job_fitness("slurm", "7", {"a", "b"}, nodes)
     assert (both.state, both.score, both.worst, both.nodes) == ("degraded", 85, "b", 2)
     gone = job_fitness("slurm", "8", {"a", "unheard"}, nodes)
@@ -136,14 +130,15 @@ async def test_the_state_of_a_fleet_comes_from_readings_alerts_and_drift() -> No
     await view.tick(0)
     view.fleet.nodes["n3"].online = False
     raised = [
-        alert("n1", "fan", Severity.TICKET), alert("n1", "node_differs", Severity.TICKET),
+        alert("n1", "fan", Severity.TICKET),
+        alert("n1", "node_differs", Severity.TICKET),
         alert("n2", "xid_79", Severity.PAGE, AlertState.PENDING),
-    ]  # fmt: skip
-    found = {s.node: s for s in node_states(view.fleet, view.now(), raised, None, {"n1": 5000.0, "n2": float("nan")})}  # fmt: skip
+    ]
+    found = {s.node: s for s in node_states(view.fleet, view.now(), raised, None, {"n1": 5000.0, "n2": float("nan")})}
     assert (found["n1"].tickets, found["n1"].watts) == (["fan"], 5000.0)
     assert (list(found["n2"].pages), found["n2"].watts, found["n2"].gpus_read) == ([], None, 2)
     assert not found["n3"].online
-    drift = drift_of([compared(gpu(7, present=False)(dgx(n)) if n == 3 else dgx(n)) for n in range(6)], 0)  # fmt: skip
+    drift = drift_of([compared(gpu(7, present=False)(dgx(n)) if n == 3 else dgx(n)) for n in range(6)], 0)
     view.add(dgx(3))
     deviating = {s.node: s for s in node_states(view.fleet, view.now(), [], drift, {})}["dgx-003"]
     assert deviating.unlike == ["gpus"]
@@ -158,7 +153,7 @@ async def test_it_is_served_with_metrics_and_its_jobs(tmp_path: Path) -> None:
     async with door(view) as client:
         status, body = await client.json("/api/v1/fitness")
         assert (status, body["nodes"], body["fleet"]["score"]) == (200, [], None)
-        states = node_states(view.fleet, view.now(), [alert("n1", "fan", Severity.TICKET)], None, {"n1": 4000.0})  # fmt: skip
+        states = node_states(view.fleet, view.now(), [alert("n1", "fan", Severity.TICKET)], None, {"n1": 4000.0})
         jobs = nodes_of_jobs(view.jobs.lists)
         assert jobs == {JobKey("slurm", "lab", "4711"): {"n1"}}
         view.fitness.compute(states, jobs, 0.5, "EUR", view.wall())
@@ -169,10 +164,8 @@ async def test_it_is_served_with_metrics_and_its_jobs(tmp_path: Path) -> None:
         page = (await client.text("/metrics"))[1]
         assert 'kilowatch_cluster_fitness_score{cluster="lab"} 92' in page
         assert 'kilowatch_node_fitness_score{cluster="lab",node="n1",state="degraded"} 85' in page
-        assert (
-            'kilowatch_job_fitness_score{cluster="lab",job_id="4711",scheduler="slurm"} 85' in page
-        )
-        assert 'kilowatch_cluster_fitness_cost_per_hour{cluster="lab",state="degraded",currency="EUR"} 2' in page  # fmt: skip
+        assert 'kilowatch_job_fitness_score{cluster="lab",job_id="4711",scheduler="slurm"} 85' in page
+        assert 'kilowatch_cluster_fitness_cost_per_hour{cluster="lab",state="degraded",currency="EUR"} 2' in page
 
 
 async def test_its_past_outlives_a_restart_and_is_bounded_by_time(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def merges(engine: DuckEngine, rows: int) -> bool:
 
 @pytest.mark.parametrize(
     "rows", [20_000, 80_000, 92_000, 92_200, ROW_GROUP, 130_000, 184_000, 185_000, 2 * ROW_GROUP, 310_000]
-)  # fmt: skip
+)
 def test_duckdb_merges_row_groups_where_they_are_not_settled(tmp_path: Path, rows: int) -> None:
     """Of a new DuckDB this says whether it merges by the same rule."""
     engine = DuckEngine(tmp_path / "t.duckdb", StoreConfig())

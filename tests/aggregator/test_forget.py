@@ -34,10 +34,15 @@ def broker(mosquitto: Broker) -> Broker:
 async def command(*arguments: str, state: Path) -> tuple[int, str]:
     """Run `kilowatch forget`; return its exit code and all that it printed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kilowatch", "forget", *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        sys.executable,
+        "-m",
+        "kilowatch",
+        "forget",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "XDG_STATE_HOME": str(state), "STATE_DIRECTORY": ""},
-    )  # fmt: skip
+    )
     text, _ = await process.communicate()
     return process.returncode or 0, text.decode()
 
@@ -65,9 +70,7 @@ async def end(broker: Broker, name: str, session: int = 1) -> None:
     jobs = messages.encode(NodeJobs(session=session))
     async with plain_client(broker.config) as client:
         await client.publish(topic("default", name, Topic.JOBS), jobs, 1, retain=True)
-        await client.publish(
-            topic("default", name, Topic.STATUS), messages.encode(body), 1, retain=True
-        )
+        await client.publish(topic("default", name, Topic.STATUS), messages.encode(body), 1, retain=True)
 
 
 async def test_a_forgotten_node_is_gone_from_fleet_and_broker_also_after_a_restart(
@@ -121,9 +124,7 @@ async def test_a_forgotten_node_is_gone_from_fleet_and_broker_also_after_a_resta
                 assert len(history.mean) == 4
 
 
-async def test_what_the_broker_retains_of_a_name_without_a_node_is_cleared(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_what_the_broker_retains_of_a_name_without_a_node_is_cleared(broker: Broker, tmp_path: Path) -> None:
     """An inventory that is refused at every start, for instance."""
     ghost = topic("default", "ghost", Topic.INVENTORY)
     async with plain_client(broker.config) as client:
@@ -142,9 +143,7 @@ async def test_what_the_broker_retains_of_a_name_without_a_node_is_cleared(
             await aggregator.forget("no/name")
 
 
-async def test_without_the_broker_nothing_is_forgotten_by_half(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_without_the_broker_nothing_is_forgotten_by_half(broker: Broker, tmp_path: Path) -> None:
     async with running(config(broker.config, tmp_path / "data")) as aggregator:
         async with ScriptedNode(broker.config, "b") as node:
             await node.tick()

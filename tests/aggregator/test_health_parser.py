@@ -37,12 +37,14 @@ def mutated(dice: random.Random) -> bytes:
         byte = bytes([dice.randrange(256)])
         lines = data.split(b"\r\n")
         lines.insert(dice.randrange(len(lines) + 1), dice.choice(PIECES))
-        data = dice.choice((
-            data[:at] + dice.choice(PIECES) + data[at + length :],
-            data[:at] + byte + data[at + length :],
-            data[:at] + data[at + length :],
-            b"\r\n".join(lines),
-        ))  # fmt: skip
+        data = dice.choice(
+            (
+                data[:at] + dice.choice(PIECES) + data[at + length :],
+                data[:at] + byte + data[at + length :],
+                data[:at] + data[at + length :],
+                b"\r\n".join(lines),
+            )
+        )
     return data
 
 
@@ -51,17 +53,18 @@ def ours(data: bytes) -> HealthRequest | None:
     return plain_request(data, lambda name: name == "here")
 
 
-def plain(
-    method: str, path: str, minor: int, headers: list[tuple[str, str]], size: int
-) -> HealthRequest | None:
+def plain(method: str, path: str, minor: int, headers: list[tuple[str, str]], size: int) -> HealthRequest | None:
     """Return what another parser has read, where it is plain by the same measure."""
     found = {name.lower(): value for name, value in headers}
     connection = found.get("connection", "").lower()
     if (
-        method != "GET" or path not in {"/healthz", "/readyz"} or len(found) != len(headers)
-        or not {name.encode() for name in found} <= PLAIN_HEADERS or found.get("host") != "here"
+        method != "GET"
+        or path not in {"/healthz", "/readyz"}
+        or len(found) != len(headers)
+        or not {name.encode() for name in found} <= PLAIN_HEADERS
+        or found.get("host") != "here"
         or connection not in {"", "close", "keep-alive"}
-    ):  # fmt: skip
+    ):
         return None
     last = connection == "close" if minor else connection != "keep-alive"
     return HealthRequest(path, size, last)
@@ -71,7 +74,7 @@ def aiohttps(data: bytes) -> HealthRequest | None:
     """Read as the main server does."""
     head, end, _ = data.partition(b"\r\n\r\n")
     loop = asyncio.get_event_loop()
-    parser = HttpRequestParser(asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), loop=loop), loop, 2**16)  # type: ignore[arg-type]  # fmt: skip
+    parser = HttpRequestParser(asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), loop=loop), loop, 2**16)  # type: ignore[arg-type]
     try:
         messages, _, _ = parser.feed_data(head + end)
     except http_exceptions.HttpProcessingError:

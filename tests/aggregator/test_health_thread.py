@@ -75,10 +75,7 @@ async def test_both_ways_give_the_same_answer() -> None:
         (status, body, headers), (same_status, same_body, same_headers) = await thread, await loop
     skipped = {"Date", "Server", "Content-Length", "Connection"}
     assert status == same_status
-    assert {**json.loads(body), "uptime_seconds": 0} == {
-        **json.loads(same_body),
-        "uptime_seconds": 0,
-    }
+    assert {**json.loads(body), "uptime_seconds": 0} == {**json.loads(same_body), "uptime_seconds": 0}
     assert {n: v for n, v in headers.items() if n not in skipped} == {
         n: v for n, v in same_headers.items() if n not in skipped
     }
@@ -95,7 +92,7 @@ async def test_a_connection_goes_on_with_the_loop_after_health() -> None:
                     line.sendall(
                         b"GET /healthz HTTP/1.1\r\n" + host + b"\r\n"
                         b"GET /api/v1/nodes HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n"
-                    )  # fmt: skip
+                    )
                     return b"".join(iter(lambda: line.recv(65536), b""))
 
             text = await asyncio_result(pool.submit(talk))
@@ -159,10 +156,9 @@ def test_what_is_not_plain_is_for_the_loop(data: bytes) -> None:
         (WHOLE + b"GET /", HealthRequest("/healthz", len(WHOLE), last=False)),
         (WHOLE.replace(b"healthz", b"readyz"), HealthRequest("/readyz", len(WHOLE) - 1, last=False)),
         (WHOLE.replace(b"1.1", b"1.0"), HealthRequest("/healthz", len(WHOLE), last=True)),
-        (b"GET /healthz HTTP/1.1\r\nhOST:here\r\nconnection: close\r\n\r\n",
-         HealthRequest("/healthz", 55, last=True)),
+        (b"GET /healthz HTTP/1.1\r\nhOST:here\r\nconnection: close\r\n\r\n", HealthRequest("/healthz", 55, last=True)),
     ],
-)  # fmt: skip
+)
 def test_what_is_plain_is_read(data: bytes, found: HealthRequest) -> None:
     assert plain_request(data, lambda name: name == "here") == found
 
@@ -219,9 +215,7 @@ def test_while_the_loop_takes_none_no_more_are_accepted(monkeypatch: pytest.Monk
     monkeypatch.setattr(health_thread, "MOST_PASSED", 3)
     with contextlib.ExitStack() as stack:
         served, port, passed = stack.enter_context(serving(b"{}"))
-        lines = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)) for _ in range(9)
-        ]
+        lines = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)) for _ in range(9)]
         for each in lines:
             each.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         taken = 0

@@ -41,9 +41,7 @@ from tests.brokers import Mosquitto, free_port, plain_client
 from tests.conftest import ROOT
 from tests.kit.waiting import until
 
-HOMEASSISTANT = Path(
-    os.environ.get("KILOWATCH_HOMEASSISTANT", ROOT / ".homeassistant" / "bin" / "python")
-)
+HOMEASSISTANT = Path(os.environ.get("KILOWATCH_HOMEASSISTANT", ROOT / ".homeassistant" / "bin" / "python"))
 """A Python that has the package `homeassistant`; `make homeassistant` installs one."""
 COMMON = {
     "name", "unique_id", "state_topic", "value_template", "expire_after", "availability",
@@ -53,7 +51,7 @@ COMMON = {
 FIELDS = {
     "sensor": COMMON | {"state_class", "unit_of_measurement", "suggested_display_precision", "options"},
     "binary_sensor": COMMON,
-}  # fmt: skip
+}
 """The fields that Home Assistant documents, of those that are used."""
 CARD = {"identifiers", "name", "manufacturer", "model", "serial_number"}
 CLASSES: dict[str | None, tuple[object, set[str | None]]] = {
@@ -87,9 +85,14 @@ def rig() -> FakeView:
 
 def circuit(**more: Any) -> Device:
     return Device(
-        id="lab_circuit_a", name="Circuit a", model="Circuit", manufacturer="kilowatch",
-        entities=(entities.POWER,), values=circuit_values(CircuitState(id="a", **more)), available=True,
-    )  # fmt: skip
+        id="lab_circuit_a",
+        name="Circuit a",
+        model="Circuit",
+        manufacturer="kilowatch",
+        entities=(entities.POWER,),
+        values=circuit_values(CircuitState(id="a", **more)),
+        available=True,
+    )
 
 
 async def announced() -> dict[str, dict[str, Any]]:
@@ -139,9 +142,8 @@ async def test_discovery_messages_are_valid_by_the_schemas_of_home_assistant() -
     found = await announced()
     script = Path(__file__).with_name("homeassistant_schemas.py")
     ended = subprocess.run(  # noqa: ASYNC221 - nothing else runs
-        [str(HOMEASSISTANT), str(script)],
-        input=json.dumps(found), text=True, capture_output=True, check=False,
-    )  # fmt: skip
+        [str(HOMEASSISTANT), str(script)], input=json.dumps(found), text=True, capture_output=True, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == list(found)
 
@@ -164,12 +166,9 @@ async def test_a_state_has_values_and_gaps_are_null() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "earliest", "trip"),
-    [(True, 42.0, "in time"), (True, None, "never"), (False, None, "unknown")],
+    ("known", "earliest", "trip"), [(True, 42.0, "in time"), (True, None, "never"), (False, None, "unknown")]
 )
-def test_never_and_not_known_are_no_number_of_seconds(
-    known: bool, earliest: float | None, trip: str
-) -> None:
+def test_never_and_not_known_are_no_number_of_seconds(known: bool, earliest: float | None, trip: str) -> None:
     values = circuit(trip_known=known, trip_seconds=TripSeconds(earliest=earliest)).values
     assert (values["trip"], values["trip_seconds"]) == (trip, earliest)
 
@@ -188,9 +187,7 @@ async def test_a_uuid_takes_neither_a_circuits_topics_nor_those_of_another_gpu(
     rig = inventory("rig", 3)
     circuit_id = f"{slug(view.cluster)}_circuit_{slug('living room')}"
     uuids = (circuit_id, "GPU a", slug("GPU a"))
-    gpus = tuple(
-        msgspec.structs.replace(gpu, uuid=uuid) for gpu, uuid in zip(rig.gpus, uuids, strict=True)
-    )
+    gpus = tuple(msgspec.structs.replace(gpu, uuid=uuid) for gpu, uuid in zip(rig.gpus, uuids, strict=True))
     view.add(msgspec.structs.replace(rig, gpus=gpus))
     await view.tick(1)
     view.electrical.snapshots(view.fleet, view.now(), view.wall())
@@ -213,9 +210,7 @@ async def test_devices_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_password_that_cannot_be_read_is_found_by_the_check(tmp_path: Path) -> None:
     path = tmp_path / "kilowatch.toml"
-    path.write_text(
-        f'[homeassistant]\nenabled = true\nbroker = {{ password_file = "{tmp_path}/gone" }}\n'
-    )
+    path.write_text(f'[homeassistant]\nenabled = true\nbroker = {{ password_file = "{tmp_path}/gone" }}\n')
     result = CliRunner().invoke(main, ["config", "check", "--config", str(path)])
     assert result.exit_code == 64
     assert "homeassistant.broker.password_file" in result.output
@@ -314,10 +309,7 @@ async def ticking(
 
 
 def settings(broker: BrokerConfig, folder: Path, **more: Any) -> AggregatorConfig:
-    fields: dict[str, Any] = {
-        "homeassistant": HomeAssistantConfig(enabled=True, every_seconds=1.0),
-        "power": POWER,
-    }
+    fields: dict[str, Any] = {"homeassistant": HomeAssistantConfig(enabled=True, every_seconds=1.0), "power": POWER}
     return msgspec.structs.replace(config(broker, folder), **{**fields, **more})
 
 
@@ -331,9 +323,7 @@ GPU, CIRCUIT = "kilowatch_default_gpu_GPU-rig-0_power", "kilowatch_default_circu
 
 
 @pytest.mark.systems
-async def test_devices_appear_update_and_vanish(
-    mosquitto: Mosquitto, tmp_path: Path, impatient: None
-) -> None:
+async def test_devices_appear_update_and_vanish(mosquitto: Mosquitto, tmp_path: Path, impatient: None) -> None:
     broker = mosquitto.config
     async with home(broker) as seen:
         async with running(settings(broker, tmp_path)) as aggregator:
@@ -341,16 +331,16 @@ async def test_devices_appear_update_and_vanish(
                 await until(lambda: seen.value(GPU) not in {"unavailable", None})
                 first = seen.value(GPU)
                 await until(lambda: seen.value(GPU) not in {"unavailable", first})
-                assert seen.value(GPU) in {
-                    value("rig", 0, 0, seq) for seq in range(node.made[node.session])
-                }
-                circuits = [
-                    one for one in seen.found.values() if one["unique_id"].startswith(CIRCUIT)
-                ]
+                assert seen.value(GPU) in {value("rig", 0, 0, seq) for seq in range(node.made[node.session])}
+                circuits = [one for one in seen.found.values() if one["unique_id"].startswith(CIRCUIT)]
                 assert len(circuits) == 7
             await end(mosquitto, "rig")
-            await until(lambda: seen.value(GPU) == "offline" or seen.states[
-                seen.entity(GPU)["state_topic"]]["available"] == "offline")  # type: ignore[index]  # fmt: skip
+            await until(
+                lambda: (
+                    seen.value(GPU) == "offline"
+                    or seen.states[seen.entity(GPU)["state_topic"]]["available"] == "offline"
+                )
+            )  # type: ignore[index]
             assert await aggregator.forget("rig")
             await until(lambda: all("circuit" in topic for topic in seen.found))
             assert seen.entity(GPU) is None
@@ -376,14 +366,12 @@ async def test_a_restart_announces_nothing_twice_and_clears_what_is_gone(
             await until(lambda: all(CIRCUIT not in str(one) for one in seen.found.values()))
             await until(lambda: seen.value(GPU) not in {"unavailable", None})
             gone = (CIRCUIT, "_cost")  # without a site there is no price either
-            kept = {topic for topic, one in before.items() if not any(each in one["unique_id"] for each in gone)}  # fmt: skip
+            kept = {topic for topic, one in before.items() if not any(each in one["unique_id"] for each in gone)}
             assert seen.found.keys() == kept
 
 
 @pytest.mark.systems
-async def test_switched_off_or_moved_it_leaves_nothing(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_switched_off_or_moved_it_leaves_nothing(mosquitto: Mosquitto, tmp_path: Path) -> None:
     broker = mosquitto.config
     other = HomeAssistantConfig(enabled=True, every_seconds=1.0, prefix="elsewhere/discovery")
     async with ticking(broker), home(broker) as seen, home(broker, other.prefix) as moved:
@@ -411,8 +399,7 @@ async def test_a_password_that_is_gone_hinders_the_removal_alone(
         broker=BrokerConfig(username="ha", password_file=Path("mqtt.password")), topics=["a/config"]
     )
     file.write_bytes(msgspec.json.encode(was, enc_hook=str))
-    now = settings(BrokerConfig(port=free_port()), tmp_path,
-                   homeassistant=HomeAssistantConfig(enabled=on))  # fmt: skip
+    now = settings(BrokerConfig(port=free_port()), tmp_path, homeassistant=HomeAssistantConfig(enabled=on))
     one = publisher.HomeAssistantPublisher(FakeView(), now)
     assert one.wanted
     task = asyncio.create_task(one.run())
@@ -423,9 +410,7 @@ async def test_a_password_that_is_gone_hinders_the_removal_alone(
     await asyncio.wait({task})
 
 
-def test_a_later_run_finds_the_password_from_any_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_later_run_finds_the_password_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     broker = BrokerConfig(password_file=Path("mqtt.password"), ca_file=Path("~/ca.crt"))
     one = publisher.HomeAssistantPublisher(FakeView(), settings(broker, tmp_path))
@@ -451,12 +436,10 @@ async def test_nothing_is_removed_in_the_first_minute(mosquitto: Mosquitto, tmp_
 
 
 @pytest.mark.systems
-async def test_home_assistant_that_starts_is_sent_every_state(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_home_assistant_that_starts_is_sent_every_state(mosquitto: Mosquitto, tmp_path: Path) -> None:
     broker = mosquitto.config
     quiet = HomeAssistantConfig(enabled=True, every_seconds=2.0)
-    async with running(settings(broker, tmp_path, homeassistant=quiet)) as aggregator, home(broker) as seen:  # fmt: skip
+    async with running(settings(broker, tmp_path, homeassistant=quiet)) as aggregator, home(broker) as seen:
         await until(lambda: len(seen.found) == 7)
         topic = next(iter(seen.found.values()))["state_topic"]
         await until(lambda: topic in seen.states)
@@ -469,9 +452,7 @@ async def test_home_assistant_that_starts_is_sent_every_state(
 
 
 @pytest.mark.systems
-async def test_an_aggregator_that_is_killed_leaves_unavailable_entities(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_an_aggregator_that_is_killed_leaves_unavailable_entities(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """By the last will; and every entity expires, should the broker be gone too."""
     file = tmp_path / "kilowatch.toml"
     file.write_text(
@@ -488,9 +469,7 @@ async def test_an_aggregator_that_is_killed_leaves_unavailable_entities(
         assert {one["expire_after"] for one in seen.found.values()} == {9}
 
 
-async def test_the_access_list_lets_the_aggregator_announce_its_own_cluster_alone(
-    tmp_path: Path,
-) -> None:
+async def test_the_access_list_lets_the_aggregator_announce_its_own_cluster_alone(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text(access_list("default", ["boss"], []) + "\nuser ha\ntopic readwrite #\n")
     broker = Mosquitto(tmp_path, f"acl_file {acl}\n")
@@ -503,9 +482,7 @@ async def test_the_access_list_lets_the_aggregator_announce_its_own_cluster_alon
                 await until(lambda: len(seen.states) == 1)
             await until(lambda: set(seen.status.values()) == {"offline"})
             async with plain_client(own) as client:
-                await client.publish(
-                    "homeassistant/sensor/kilowatch-other/a/config", b"{}", 1, True
-                )
+                await client.publish("homeassistant/sensor/kilowatch-other/a/config", b"{}", 1, True)
                 topic = "homeassistant/sensor/kilowatch-default/a/config"
                 await client.publish(topic, b'{"unique_id": "last"}', 1, True)
             await until(lambda: topic in seen.found)

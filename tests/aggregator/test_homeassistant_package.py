@@ -63,9 +63,14 @@ async def homeassistant(mosquitto: Mosquitto, folder: Path) -> AsyncIterator[Hom
     ports = (str(mosquitto.port), str(free_port()))
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
-            str(HOMEASSISTANT), str(script), str(folder / "homeassistant"), *ports,
-            stdout=asyncio.subprocess.PIPE, stderr=errors, limit=1 << 24,
-        )  # fmt: skip
+            str(HOMEASSISTANT),
+            str(script),
+            str(folder / "homeassistant"),
+            *ports,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            limit=1 << 24,
+        )
     assert process.stdout is not None
     reading = asyncio.create_task(found.read(process.stdout))
     try:
@@ -86,9 +91,7 @@ def _is_of_ours(line: str) -> bool:
 
 def machine(mosquitto: Mosquitto, name: str) -> AbstractAsyncContextManager[ScriptedNode]:
     """The machine under a name, which sends frames."""
-    return ticking(
-        mosquitto.config, name, msgspec.structs.replace(inventory("rig", 2), host=MACHINE)
-    )
+    return ticking(mosquitto.config, name, msgspec.structs.replace(inventory("rig", 2), host=MACHINE))
 
 
 def values(node: ScriptedNode) -> set[str]:
@@ -108,19 +111,13 @@ async def test_home_assistant_shows_what_appears_updates_is_renamed_and_vanishes
                 first = shows.state(GPU)
                 await until(lambda: shows.state(GPU) in values(node) - {first})
                 power = shows.shown[GPU]
-                assert (power["entity"], power["name"]) == (
-                    "sensor.rig_gpu_0_power",
-                    "rig GPU 0 Power",
-                )
+                assert (power["entity"], power["name"]) == ("sensor.rig_gpu_0_power", "rig GPU 0 Power")
                 assert power["attributes"]["unit_of_measurement"] == "W"
                 assert power["attributes"]["device_class"] == "power"
                 problem = shows.shown["kilowatch_default_gpu_GPU-rig-0_problem"]
                 assert (problem["state"], problem["attributes"]["alerts"]) == ("off", [])
                 energy = shows.shown["kilowatch_default_gpu_GPU-rig-0_energy"]["attributes"]
-                assert (energy["state_class"], energy["device_class"]) == (
-                    "total_increasing",
-                    "energy",
-                )
+                assert (energy["state_class"], energy["device_class"]) == ("total_increasing", "energy")
             await end(mosquitto, "rig")
             await until(lambda: shows.state(GPU) == "unavailable")
             async with machine(mosquitto, "study") as node:

@@ -76,10 +76,7 @@ class Client:
         kind = {"Content-Type": "application/json"} if body is not None else {}
         raw = None if body is None else json.dumps(body)
         async with self.door.session.request(
-            method,
-            self.door.url + path,
-            headers={**kind, **self.door.bearer, **(headers or {})},
-            data=raw,
+            method, self.door.url + path, headers={**kind, **self.door.bearer, **(headers or {})}, data=raw
         ) as answer:
             found = await answer.json()
             check(method, path, answer.status, found)
@@ -102,9 +99,7 @@ def check(method: str, path: str, status: int, body: object) -> None:
 
 def fits(shape: list[str], parts: list[str]) -> bool:
     """Whether a path is one of a pattern's."""
-    return len(shape) == len(parts) and all(
-        a == b or a.startswith("{") for a, b in zip(shape, parts, strict=True)
-    )
+    return len(shape) == len(parts) and all(a == b or a.startswith("{") for a, b in zip(shape, parts, strict=True))
 
 
 @contextlib.asynccontextmanager
@@ -152,9 +147,7 @@ async def test_an_incident_is_acknowledged_and_given_back(tmp_path: Path) -> Non
         (incident,) = (await client.get("/api/v1/incidents"))["incidents"]
         key = incident["key"]
         path = f"/api/v1/incidents/{quote(key, safe='')}"
-        status, body = await client.send(
-            "POST", f"{path}/ack", {"who": "ann", "why": "on it", "for": "2h"}
-        )
+        status, body = await client.send("POST", f"{path}/ack", {"who": "ann", "why": "on it", "for": "2h"})
         assert (status, body["saved"]) == (200, True)
         note = body["incident"]["acknowledged"]
         assert (note["who"], note["why"]) == ("ann", "on it")
@@ -196,9 +189,7 @@ async def test_a_silence_holds_back_and_ends(tmp_path: Path) -> None:
         assert (await client.get("/api/v1/alerts?standing=silenced"))["alerts"] == []
 
 
-async def test_a_maintenance_window_can_be_planned_in_parts_as_alertmanager_writes_them(
-    tmp_path: Path,
-) -> None:
+async def test_a_maintenance_window_can_be_planned_in_parts_as_alertmanager_writes_them(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         matchers = [
             {"name": "node", "value": 'n"\\d', "isRegex": True},
@@ -232,13 +223,7 @@ SILENCE = {"matchers": ["node=n1"], "who": "ann", "why": "x", "for": "1h"}
     [
         ("silences", {**SILENCE, "matchers": []}, 400, "silence", "there is no matcher"),
         ("silences", {**SILENCE, "matchers": ["node"]}, 400, "body.matchers[0]", "no condition"),
-        (
-            "silences",
-            {**SILENCE, "matchers": ["node=b", "name=~("]},
-            400,
-            "body.matchers[1]",
-            "regular",
-        ),
+        ("silences", {**SILENCE, "matchers": ["node=b", "name=~("]}, 400, "body.matchers[1]", "regular"),
         ("silences", {**SILENCE, "matchers": ["node=~.*"]}, 400, "silence", "every alert"),
         ("silences", {**SILENCE, "for": "soon"}, 400, "body.for", "duration"),
         ("silences", {**SILENCE, "for": -1}, 400, "body.for", "no length of time"),
@@ -344,9 +329,7 @@ async def test_the_story_of_an_incident_says_who_did_what_and_who_was_told(tmp_p
         timeline = await client.get(f"{path}/timeline")
         told = [(one["what"], one["who"], one["why"]) for one in timeline["events"]]
         assert told[0] == ("told", "", "new")
-        assert told[1:3] == [
-            ("acknowledged", "ann (ops)", "on it"), ("taken_back", "ann (mia)", "not mine"),
-        ]  # fmt: skip
+        assert told[1:3] == [("acknowledged", "ann (ops)", "on it"), ("taken_back", "ann (mia)", "not mine")]
         assert told[-1] == ("ended", "", "resolved")
         times = [one["at"] for one in timeline["events"]]
         assert times == sorted(times)
@@ -363,15 +346,9 @@ async def test_deliveries_and_channels_show_what_became_of_what_was_told(tmp_pat
         (sent,) = (await client.get("/api/v1/deliveries?channel=oncall"))["deliveries"]
         assert (sent["action"], sent["outcome"], sent["reason"]) == ("trigger", "delivered", "new")
         assert (await client.get("/api/v1/deliveries?outcome=refused"))["deliveries"] == []
-        assert (await client.get(f"/api/v1/deliveries?incident={quote(sent['incident'])}"))[
-            "deliveries"
-        ] == [sent]
+        assert (await client.get(f"/api/v1/deliveries?incident={quote(sent['incident'])}"))["deliveries"] == [sent]
         (channel,) = (await client.get("/api/v1/channels"))["channels"]
-        assert (channel["name"], channel["kind"], channel["delivered"]) == (
-            "oncall",
-            "pagerduty",
-            1,
-        )
+        assert (channel["name"], channel["kind"], channel["delivered"]) == ("oncall", "pagerduty", 1)
         status, body = await client.send("POST", "/api/v1/channels/oncall/test", {})
         assert (status, body["delivered"]) == (200, True)
         client.stage.pager.script.append(FAILS)
@@ -380,9 +357,7 @@ async def test_deliveries_and_channels_show_what_became_of_what_was_told(tmp_pat
         assert "500" in body["error"]
 
 
-async def test_where_no_channel_is_in_force_a_test_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_where_no_channel_is_in_force_a_test_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run` on a machine without a driver has the channel in its settings, and sends nothing to it."""
     async with hot(tmp_path) as client:
         monkeypatch.setattr(type(client.stage.delivery), "channels", lambda _: [])

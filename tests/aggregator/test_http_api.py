@@ -16,9 +16,7 @@ from tests.aggregator.http_client import door, small_cluster
 async def test_the_fleet_is_told_by_columns() -> None:
     """Rows say who, columns how much, in the same order."""
     async with door(await small_cluster()) as client:
-        status, body = await client.json(
-            "/api/v1/fleet?columns=gpu_power_watts,gpu_energy_joules_total"
-        )
+        status, body = await client.json("/api/v1/fleet?columns=gpu_power_watts,gpu_energy_joules_total")
     assert status == 200
     assert body["rows"]["uuid"] == ["GPU-n1-0", "GPU-n1-1", "GPU-n2-0", "GPU-n2-1"]
     assert body["rows"]["node"] == ["n1", "n1", "n2", "n2"]
@@ -38,9 +36,7 @@ async def test_a_null_has_a_reason() -> None:
     blocks[GPU_FAST][1] = [DEVICE_LOST] * len(SCHEMA.blocks[GPU_FAST].names)
     view.put("n2", blocks, 1)
     async with door(view) as client:
-        _, body = await client.json(
-            "/api/v1/fleet?columns=gpu_module_power_watts,gpu_temperature_celsius"
-        )
+        _, body = await client.json("/api/v1/fleet?columns=gpu_module_power_watts,gpu_temperature_celsius")
         assert body["columns"]["gpu_temperature_celsius"] == [60, 61, 60, None]
         assert body["columns"]["gpu_module_power_watts"] == [None] * 4
         assert body["gaps"] == {
@@ -93,9 +89,7 @@ async def test_an_empty_fleet_is_an_answer() -> None:
         ("node=n11", 404, "node", "Did you mean 'n1'?"),
     ],
 )
-async def test_a_wrong_question_is_answered_with_the_right_one(
-    query: str, status: int, where: str, cure: str
-) -> None:
+async def test_a_wrong_question_is_answered_with_the_right_one(query: str, status: int, where: str, cure: str) -> None:
     """Where, what, and the nearest that exists."""
     async with door(await small_cluster()) as client:
         got, body = await client.json(f"/api/v1/fleet?{query}")
@@ -125,16 +119,8 @@ async def test_nodes_are_listed_with_their_standing() -> None:
     async with door(view) as client:
         _, body = await client.json("/api/v1/nodes")
     found = {node["node"]: node for node in body["nodes"]}
-    assert {name: node["state"] for name, node in found.items()} == {
-        "n1": "online",
-        "n2": "offline",
-        "n3": "stale",
-    }
-    assert {name: node["age_seconds"] for name, node in found.items()} == {
-        "n1": 1.5,
-        "n2": 1.5,
-        "n3": None,
-    }
+    assert {name: node["state"] for name, node in found.items()} == {"n1": "online", "n2": "offline", "n3": "stale"}
+    assert {name: node["age_seconds"] for name, node in found.items()} == {"n1": 1.5, "n2": 1.5, "n3": None}
     assert found["n3"]["sampled_at"] is None
     assert (found["n1"]["gpus"], found["n1"]["driver_version"]) == (2, "595.10")
 
@@ -143,9 +129,8 @@ async def test_a_node_is_told_with_all_its_gpus() -> None:
     """Readings by name in base units, gaps by reason; together they are the catalogue."""
     view = await small_cluster()
     alert = Alert(
-        key="hot/n1/GPU-n1-0", rule="hot", state=AlertState.FIRING, severity=Severity.PAGE,
-        node="n1", gpu="GPU-n1-0",
-    )  # fmt: skip
+        key="hot/n1/GPU-n1-0", rule="hot", state=AlertState.FIRING, severity=Severity.PAGE, node="n1", gpu="GPU-n1-0"
+    )
     view.raised = [alert]
     async with door(view) as client:
         _, body = await client.json("/api/v1/nodes/n1")
@@ -156,10 +141,7 @@ async def test_a_node_is_told_with_all_its_gpus() -> None:
     first = body["gpus"][0]
     assert first["gpu"]["uuid"] == "GPU-n1-0"
     assert first["readings"]["gpu_utilization_ratio"] == 0.67
-    assert first["gaps"] == {
-        "gpu_fan_speed_ratio": "not_supported",
-        "gpu_module_power_watts": "not_supported",
-    }
+    assert first["gaps"] == {"gpu_fan_speed_ratio": "not_supported", "gpu_module_power_watts": "not_supported"}
     known = set(first["readings"]) | set(first["gaps"])
     assert known == {metric.name for metric in CATALOGUE if metric.table == "gpu"}
     assert [each["key"] for each in body["alerts"]] == ["hot/n1/GPU-n1-0"]
@@ -202,9 +184,8 @@ async def test_alerts_are_told_and_can_be_chosen() -> None:
     view = await small_cluster()
     view.raised = [
         Alert(key="a/n1/", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1"),
-        Alert(key="b/n2/", rule="b", state=AlertState.PENDING, severity=Severity.INFO, node="n2",
-              value=1.5),
-    ]  # fmt: skip
+        Alert(key="b/n2/", rule="b", state=AlertState.PENDING, severity=Severity.INFO, node="n2", value=1.5),
+    ]
     async with door(view) as client:
         assert len((await client.json("/api/v1/alerts"))[1]["alerts"]) == 2
         _, body = await client.json("/api/v1/alerts?state=firing&severity=page&node=n1")
@@ -241,7 +222,7 @@ async def test_an_answer_says_which_members_it_lacks() -> None:
             assert (await client.json(f"/api/v1/{path}"))[1]["missing"] == ["agg-2: 25 groups"]
         _, body = await client.json("/api/v1/nodes")
         assert [each["state"] for each in body["nodes"]] == ["online", "unheard"]
-        heads = [(await client.text(path))[2].get("Kilowatch-Missing") for path in ("/metrics", "/nodes", "/healthz")]  # fmt: skip
+        heads = [(await client.text(path))[2].get("Kilowatch-Missing") for path in ("/metrics", "/nodes", "/healthz")]
         assert heads == ["agg-2: 25 groups", "agg-2: 25 groups", None]
         page = (await client.text("/nodes"))[1]
     assert "no answer: agg-2: 25 groups" in page

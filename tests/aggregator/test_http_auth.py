@@ -33,12 +33,9 @@ def test_beyond_loopback_it_does_not_start_without_a_token(listen: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
-    [(None, "can't be read"), ("short", "does not hold a token"), ("", "is empty")],
+    ("content", "problem"), [(None, "can't be read"), ("short", "does not hold a token"), ("", "is empty")]
 )
-def test_a_token_file_without_a_token_is_an_error_of_its_own(
-    tmp_path: Path, content: str | None, problem: str
-) -> None:
+def test_a_token_file_without_a_token_is_an_error_of_its_own(tmp_path: Path, content: str | None, problem: str) -> None:
     """An empty file must not allow access without a token."""
     path = tmp_path / "token"
     if content is not None:
@@ -178,15 +175,10 @@ async def test_a_handler_that_breaks_is_500_without_a_traceback() -> None:
 
 @pytest.mark.parametrize(
     "request_bytes",
-    [
-        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
-        b"\x16\x03\x01\r\n",
-    ],
+    [b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", b"\x16\x03\x01\r\n"],
     ids=["a header too large", "no HTTP at all"],
 )
-async def test_a_stranger_can_not_fill_the_log(
-    request_bytes: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_stranger_can_not_fill_the_log(request_bytes: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """What is no request of ours is answered 400, without a traceback in the journal."""
     async with door(FakeView()) as opened:
         reader, writer = await asyncio.open_connection("127.0.0.1", opened.port)

@@ -60,9 +60,7 @@ def diagram(page: str) -> tuple[str, set[str]]:
     return drawn, links
 
 
-async def test_the_chain_of_the_demo_goes_from_utilities_to_gpus_and_is_what_the_page_draws(
-    tmp_path: Path,
-) -> None:
+async def test_the_chain_of_the_demo_goes_from_utilities_to_gpus_and_is_what_the_page_draws(tmp_path: Path) -> None:
     async with door(await racks(tmp_path)) as client:
         whole = await asked(client)
         pieces = await asked(client, "?circuit=rack-001-A")
@@ -82,9 +80,7 @@ async def test_the_chain_of_the_demo_goes_from_utilities_to_gpus_and_is_what_the
     shown = Page(drawn)
     assert links == {one.id for one in pieces.values() if one.kind is not ChainKind.SOURCE}
     assert len(pieces) < len(whole)
-    assert 0 < len(diagram(overview)[1] & whole.keys()) == len(diagram(overview)[1]), (
-        "as much as has room"
-    )
+    assert 0 < len(diagram(overview)[1] & whole.keys()) == len(diagram(overview)[1]), "as much as has room"
     for one in pieces.values():
         if one.kind in {ChainKind.CIRCUIT, ChainKind.PANEL}:
             assert one.load_ratio is not None
@@ -152,10 +148,7 @@ async def test_without_circuits_there_is_no_piece() -> None:
 CHAIN: dict[str, Any] = {
     "region": "US",
     "sources": {"utility": {}, "diesel": {"generator": True}},
-    "panels": {
-        "main": {"volts": 208, "source": "utility"},
-        "spare": {"volts": 208, "source": "diesel"},
-    },
+    "panels": {"main": {"volts": 208, "source": "utility"}, "spare": {"volts": 208, "source": "diesel"}},
     "transfers": {"ats": {"preferred": "main", "alternate": "spare"}},
     "ups": {"u1": {"watts": 60_000, "parent": "ats"}},
     "circuits": {"A": {"panel": "u1", "breaker": 30, "phase": "L1", "nodes": ["n1"]}},

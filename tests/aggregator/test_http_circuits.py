@@ -57,10 +57,18 @@ async def lab(reread: Callable[[], dict[str, Any]] | None = None) -> FakeView:
         await view.tick(seq)
         view.electrical.snapshots(view.fleet, view.now(), view.wall())
     view.raised = [
-        Alert(key=f"E03/circuit/{name}", rule="circuit_overload", id="E03", state=state, name=name,
-              severity=Severity.PAGE, node="", subject=Subject.CIRCUIT)
+        Alert(
+            key=f"E03/circuit/{name}",
+            rule="circuit_overload",
+            id="E03",
+            state=state,
+            name=name,
+            severity=Severity.PAGE,
+            node="",
+            subject=Subject.CIRCUIT,
+        )
         for name, state in (("lab/2", AlertState.FIRING), ("lab/1", AlertState.RESOLVED))
-    ]  # fmt: skip
+    ]
     return view
 
 
@@ -122,9 +130,7 @@ async def test_a_meter_that_sends_nothing_is_not_called_well() -> None:
     async with door(view) as client:
         for reads, later in ((False, 0), (True, 1), (False, 60)):
             if reads:
-                view.electrical.meters._hub._records["plug"].add(
-                    [MeterSample(watts=900.0)], view.now()
-                )
+                view.electrical.meters._hub._records["plug"].add([MeterSample(watts=900.0)], view.now())
             view.monotonic += later
             _, body = await client.json("/api/v1/power")
             _, page, _ = await client.text("/metrics")
@@ -148,9 +154,7 @@ async def test_a_meter_whose_readings_are_not_used_is_not_called_well() -> None:
         for watts in (0.7, 900.0):
             for seq in range(20):
                 await view.tick(10 + seq)
-                view.electrical.meters._hub._records["plug"].add(
-                    [MeterSample(watts=watts)], view.now()
-                )
+                view.electrical.meters._hub._records["plug"].add([MeterSample(watts=watts)], view.now())
                 view.electrical.snapshots(view.fleet, view.now(), view.wall())
             _, body = await client.json("/api/v1/power")
             found.append((body["meters"][0]["ok"], body["meters"][0]["error"]))
@@ -197,8 +201,7 @@ async def test_a_circuit_lists_the_alerts_that_speak_and_no_lesser_level_of_them
         await view.tick(seq, seconds=5.0)
         snapshots = view.electrical.snapshots(view.fleet, view.now(), view.wall())
         assert snapshots is not None
-        view.pipeline.evaluate(view.fleet, view.now(), view.wall(), (), listening=True,
-                          snapshots=snapshots.all())  # fmt: skip
+        view.pipeline.evaluate(view.fleet, view.now(), view.wall(), (), listening=True, snapshots=snapshots.all())
     view.raised = list(view.pipeline.alerts())
     async with door(view) as client:
         _, said = await client.json("/api/v1/alerts?name=lab/2&state=firing&standing=told")
@@ -305,12 +308,8 @@ async def test_room_is_found_in_the_running_site() -> None:
 async def test_caps_are_planned_from_the_limits_in_force() -> None:
     """For each GPU of the inventory; a loss that was not measured is null."""
     async with door(await lab()) as client:
-        status, body = await post(
-            client, "/api/v1/power/cap", {"circuit": "lab/2", "below_watts": 5000}
-        )
-        _, wrong = await post(
-            client, "/api/v1/power/cap", {"circuit": "lab/9", "below_watts": 5000}
-        )
+        status, body = await post(client, "/api/v1/power/cap", {"circuit": "lab/2", "below_watts": 5000})
+        _, wrong = await post(client, "/api/v1/power/cap", {"circuit": "lab/9", "below_watts": 5000})
     assert status == 200
     assert body["from_watts"] >= 5123  # what its meter reads, and what its GPUs may draw beyond
     assert {cap["node"] for cap in body["caps"]} == {"n2"}
@@ -330,9 +329,12 @@ async def test_caps_by_job_name_who_holds_each_gpu() -> None:
     gpus = [gpu.uuid for gpu in view.fleet.nodes["n2"].inventory.gpus]
     key = JobKey("slurm", "lab", "4711")
     message = NodeJobs(
-        session=7, version=1, at=view.wall(), jobs=(Job(key=key, user="ada"),),
+        session=7,
+        version=1,
+        at=view.wall(),
+        jobs=(Job(key=key, user="ada"),),
         allocations=(Allocation(job=key, gpu=gpus[0], begin=1),),
-    )  # fmt: skip
+    )
     asked = {"circuit": "lab/2", "below_watts": 4900, "by": "job"}
     async with door(view) as client:
         status, refused = await post(client, "/api/v1/power/cap", asked)
@@ -414,9 +416,7 @@ async def test_a_reload_is_told_what_is_wrong_and_health_warns() -> None:
         _, circuits = await client.json("/api/v1/circuits")
         _, health = await client.json("/healthz")
         _, page, _ = await client.text("/metrics")
-        form = await client.session.post(
-            f"{client.url}/api/v1/power/reload", data={"a": "b"}, headers=client.bearer
-        )
+        form = await client.session.post(f"{client.url}/api/v1/power/reload", data={"a": "b"}, headers=client.bearer)
         tree["circuits"]["lab/2"]["panel"] = "main"
         tree["circuits"]["lab/2"]["breaker"] = 30
         _, good = await post(client, "/api/v1/power/reload", {})
@@ -453,9 +453,7 @@ async def test_every_quantity_is_a_metric_and_promtool_finds_nothing_to_say() ->
 
 def promtool(page: str) -> tuple[int, str]:
     """What the linter of metric names has to say."""
-    found = subprocess.run(
-        ["promtool", "check", "metrics"], input=page, text=True, capture_output=True, check=False
-    )
+    found = subprocess.run(["promtool", "check", "metrics"], input=page, text=True, capture_output=True, check=False)
     return found.returncode, found.stdout + found.stderr
 
 
@@ -468,9 +466,7 @@ async def test_a_large_site_renders_while_others_are_served() -> None:
     await view.tick(9)
     view.electrical.snapshots(view.fleet, view.now(), view.wall())
     assert view.electrical.latest is not before
-    first = render(
-        circuit_families(with_snapshots(view.electrical, before), "lab", view.now(), PARTS)
-    )
+    first = render(circuit_families(with_snapshots(view.electrical, before), "lab", view.now(), PARTS))
     own = [line for line in page.splitlines() if b"circuit_" in line]
     assert own == [line for line in first.splitlines() if b"circuit_" in line]
 

@@ -92,10 +92,7 @@ async def test_units_and_labels_are_the_exporters() -> None:
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="apt-get install prometheus")
 async def test_every_query_of_board_12239_answers_on_a_real_prometheus(tmp_path: Path) -> None:
     view = await small_cluster()
-    async with (
-        door(view) as client,
-        prometheus(tmp_path, discovering(client, "/sd/dcgm")) as server,
-    ):
+    async with door(view) as client, prometheus(tmp_path, discovering(client, "/sd/dcgm")) as server:
 
         async def both() -> bool:
             found = await server.query("DCGM_FI_DEV_GPU_TEMP")
@@ -110,38 +107,32 @@ async def test_every_query_of_board_12239_answers_on_a_real_prometheus(tmp_path:
         assert total[1] == pytest.approx(sum(value for _, value in each))
 
 
-async def test_readings_have_the_labels_of_the_only_job_on_their_gpu(
-    tmp_path: Path,
-) -> None:
+async def test_readings_have_the_labels_of_the_only_job_on_their_gpu(tmp_path: Path) -> None:
     view, site = shared()  # GPU 2 has two holders
     site.fleet.nodes["n0"].online = True
     pod = JobKey("kubernetes", "", "team/train-0")
     message = view.jobs.lists["n0"]
-    held = [msgspec.structs.replace(each, job=pod, step="main") if each.gpu == site.uuid(1) else each
-            for each in message.allocations]  # fmt: skip
+    held = [
+        msgspec.structs.replace(each, job=pod, step="main") if each.gpu == site.uuid(1) else each
+        for each in message.allocations
+    ]
     view.jobs.lists["n0"] = msgspec.structs.replace(message, allocations=tuple(held))
     config = HttpConfig(listen="0.0.0.0:0", tokens_file=tmp_path / "t.json", anonymous_read=True)
     async with door(view, config) as client:
 
         async def power(asked: str, **headers: str) -> list[str]:
             text = (await client.text(f"/metrics/dcgm/n0{asked}", headers=headers))[1]
-            return [
-                line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_POWER_USAGE{")
-            ]
+            return [line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_POWER_USAGE{")]
 
         slurm, pods, both = await power("", **client.bearer)
         assert 'hpc_job="1"' in slurm
         assert {'namespace="team"', 'pod="train-0"', 'container="main"'} <= set(
             pods.split("{")[1].split("}")[0].split(",")
         )
-        assert not {"hpc_job", "pod"} & {
-            pair.split("=")[0] for pair in both.split("{")[1].split(",")
-        }
+        assert not {"hpc_job", "pod"} & {pair.split("=")[0] for pair in both.split("{")[1].split(",")}
         plain = await power("?job_labels=no", **client.bearer)
         assert "hpc_job" not in "".join(plain)
-        assert plain == await power("?job_labels=yes") == await power(""), (
-            "who sees no persons sees no jobs"
-        )
+        assert plain == await power("?job_labels=yes") == await power(""), "who sees no persons sees no jobs"
         assert (await client.text("/metrics/dcgm/n0?job_labels=x", headers=client.bearer))[0] == 400
 
 
@@ -149,14 +140,7 @@ SCENE = scenario("two-dgx-h100", seed=3, faults="")
 NODE = "dgx-01"
 PODS = ("train-0", "train-1", "serve-a", "notebook")
 """Pods of one node: of two GPUs, of two, of one, and of a MIG instance."""
-LABELS = {
-    "team": "vision",
-    "app.kubernetes.io/name": 'l"lm',
-    "9": "nine",
-    "gpu": "no",
-    "err_code": "no",
-    "pod": "no",
-}
+LABELS = {"team": "vision", "app.kubernetes.io/name": 'l"lm', "9": "nine", "gpu": "no", "err_code": "no", "pod": "no"}
 """Labels of the first pod."""
 UNSUPPORTED = {
     "DCGM_FI_DEV_RETIRED_SBE", "DCGM_FI_DEV_RETIRED_DBE", "DCGM_FI_DEV_RETIRED_PENDING", "DCGM_FI_DEV_FAN_SPEED",
@@ -185,16 +169,17 @@ class Dgx:
         """Of the newest frame, by block."""
         uuids = [gpu.uuid for gpu in self.what.gpus]
         held = [
-            *((PODS[0], uuids[gpu], None) for gpu in (0, 1)), *((PODS[1], uuids[gpu], None) for gpu in (2, 3)),
-            (PODS[2], uuids[4], None), (PODS[3], uuids[7], 9),
-        ]  # fmt: skip
+            *((PODS[0], uuids[gpu], None) for gpu in (0, 1)),
+            *((PODS[1], uuids[gpu], None) for gpu in (2, 3)),
+            (PODS[2], uuids[4], None),
+            (PODS[3], uuids[7], 9),
+        ]
         slurm = JobKey("slurm", "lab", "4711")
-        keys = {
-            name: JobKey("kubernetes", "", f"{'web' if name == PODS[2] else 'team'}/{name}")
-            for name in PODS
-        }
+        keys = {name: JobKey("kubernetes", "", f"{'web' if name == PODS[2] else 'team'}/{name}") for name in PODS}
         message = NodeJobs(
-            session=7, version=1, at=self.view.wall(),
+            session=7,
+            version=1,
+            at=self.view.wall(),
             jobs=tuple(
                 Job(key=key, user="ada", labels=LABELS if key == keys[PODS[0]] else {})
                 for key in (*keys.values(), slurm)
@@ -203,7 +188,7 @@ class Dgx:
                 *(Allocation(job=keys[name], gpu=gpu, instance=part, step="main", begin=1) for name, gpu, part in held),
                 Allocation(job=slurm, gpu=uuids[5], begin=1),
             ),
-        )  # fmt: skip
+        )
         self.view.jobs.receive(NODE, msgspec.json.encode(message), set(uuids), self.view.wall())
         for _ in self.view.jobs.steps(self.view.fleet, self.view.now(), self.view.wall()):
             pass
@@ -220,7 +205,7 @@ class Dgx:
         blocks[INSTANCE_SLOW] = [
             [0.25 + row / 4 if name.endswith("_ratio") else float(2**30) for name in SCHEMA.blocks[INSTANCE_SLOW].names]
             for row in range(2)
-        ]  # fmt: skip
+        ]
         self.view.monotonic += 1
         self.rows = blocks
         self.view.put(NODE, blocks, self.second)
@@ -234,12 +219,8 @@ async def test_a_node_of_eight_gpus_has_every_name_of_the_lists() -> None:
     async with door(dgx.view) as client:
         _, text, _ = await client.text(f"/metrics/dcgm/{NODE}")
     found = {family.name: family for family in text_string_to_metric_families(text)}
-    names = {
-        line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")
-    }
-    assert names == {
-        each.name: each.kind for each in (*LISTED, *BESIDE) if each.name not in UNSUPPORTED
-    }
+    names = {line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert names == {each.name: each.kind for each in (*LISTED, *BESIDE) if each.name not in UNSUPPORTED}
     assert not [name for name, family in found.items() if len(family.samples) not in {8, 9}]
     pods = {
         (sample.labels["gpu"], sample.labels.get("GPU_I_ID"), sample.labels.get("namespace"), sample.labels.get("pod"),
@@ -266,10 +247,8 @@ async def test_a_pods_own_labels_are_those_of_its_readings() -> None:
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
     labelled = [each.labels for each in samples if "team" in each.labels]
     assert {each["gpu"] for each in labelled} == {"0", "1"}
-    assert {
-        (each["pod"], each["team"], each["app_kubernetes_io_name"], each["_"]) for each in labelled
-    } == {
-        ("train-0", "vision", 'l"lm', "nine"),
+    assert {(each["pod"], each["team"], each["app_kubernetes_io_name"], each["_"]) for each in labelled} == {
+        ("train-0", "vision", 'l"lm', "nine")
     }
     assert "no" not in {value for each in labelled for value in each.values()}
     assert len([each for each in samples if each.labels.get("err_code") == "0"]) == 8
@@ -296,7 +275,7 @@ POD_QUERIES = {
     'sum by (hpc_job) (DCGM_FI_DEV_POWER_USAGE{hpc_job!=""})': 1,
     'avg by (hpc_job) (DCGM_FI_PROF_SM_ACTIVE{hpc_job="4711"})': 1,
     'increase(DCGM_FI_DEV_POWER_VIOLATION{hpc_job!=""}[1m]) / 1e9': 1,
-}  # fmt: skip
+}
 """Queries of boards and rules by pod or job, with the number of series: written here, from names and labels alone."""
 DEVICE_QUERIES = {
     'avg(DCGM_FI_DEV_GPU_TEMP{instance=~"dgx-.*", gpu=~"[0-9]+"})': 1,
@@ -317,9 +296,9 @@ DEVICE_QUERIES = {
     "increase(DCGM_FI_DEV_ECC_DBE_VOL_TOTAL[1m]) == 0": 8,
     "sum(rate(DCGM_FI_DEV_THERMAL_VIOLATION[1m])) by (gpu)": 8,
     "sum(DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL + DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL) by (gpu)": 8,
-    'count by (modelName, DCGM_FI_DRIVER_VERSION) (DCGM_FI_DEV_GPU_TEMP)': 1,
+    "count by (modelName, DCGM_FI_DRIVER_VERSION) (DCGM_FI_DEV_GPU_TEMP)": 1,
     "DCGM_FI_DEV_POWER_USAGE / DCGM_FI_DEV_ENFORCED_POWER_LIMIT > 0": 8,
-}  # fmt: skip
+}
 """Queries of boards and rules by GPU and node."""
 
 
@@ -328,11 +307,7 @@ async def test_forty_queries_of_boards_and_rules_answer_on_a_prometheus_that_scr
     tmp_path: Path,
 ) -> None:
     dgx = Dgx()
-    dgx.view.happened = [
-        Event(
-            id="7-1", node=NODE, at=START, kind="xid", gpu=dgx.what.gpus[6].uuid, data={"xid": 79}
-        )
-    ]
+    dgx.view.happened = [Event(id="7-1", node=NODE, at=START, kind="xid", gpu=dgx.what.gpus[6].uuid, data={"xid": 79})]
     await dgx.beat()
     async with door(dgx.view) as client:
         settings = (
@@ -346,12 +321,9 @@ async def test_forty_queries_of_boards_and_rules_answer_on_a_prometheus_that_scr
             assert (len(POD_QUERIES), len(queries)) == (20, 40)
             found = {query: await server.query(query) for query in queries}
     assert {query: len(series) for query, series in found.items()} == queries
-    assert not [
-        query for query, series in found.items() if any(math.isnan(value) for _, value in series)
-    ]
+    assert not [query for query, series in found.items() if any(math.isnan(value) for _, value in series)]
     watts = {
-        labels["pod"]: value
-        for labels, value in found['topk(2, sum by (pod) (DCGM_FI_DEV_POWER_USAGE{pod!=""}))']
+        labels["pod"]: value for labels, value in found['topk(2, sum by (pod) (DCGM_FI_DEV_POWER_USAGE{pod!=""}))']
     }
     assert set(watts) == {"train-0", "train-1"}
     assert all(140 < value <= 1400 for value in watts.values()), "the watts of two GPUs"
@@ -397,14 +369,10 @@ async def test_promtool_finds_nothing_but_what_nvidias_names_are() -> None:
     async with door(dgx.view) as client:
         _, text, _ = await client.text(f"/metrics/dcgm/{NODE}")
     command = ["promtool", "check", "metrics"]
-    done = await asyncio.to_thread(
-        subprocess.run, command, input=text.encode(), capture_output=True, check=False
-    )
+    done = await asyncio.to_thread(subprocess.run, command, input=text.encode(), capture_output=True, check=False)
     said = (done.stdout + done.stderr).decode().splitlines()
     assert done.returncode in {0, 3}
-    names = (
-        "'snake_case' not 'camelCase'", 'should have "_total" suffix', "not include type 'counter'",
-    )  # fmt: skip
+    names = ("'snake_case' not 'camelCase'", 'should have "_total" suffix', "not include type 'counter'")
     assert [line for line in said if not line.endswith(names)] == []
 
 
@@ -421,9 +389,11 @@ async def test_the_exporters_own_file_chooses_what_the_page_shows(
     async with door(dgx.view, HttpConfig(listen="127.0.0.1:0", dcgm_counters=path)) as client:
         _, text, _ = await client.text(f"/metrics/dcgm/{NODE}")
     assert [line for line in text.splitlines() if line.startswith("#")] == [
-        "# HELP DCGM_FI_DEV_GPU_TEMP heat", "# TYPE DCGM_FI_DEV_GPU_TEMP gauge",
-        "# HELP DCGM_FI_DEV_PCIE_LINK_GEN generation", "# TYPE DCGM_FI_DEV_PCIE_LINK_GEN gauge",
-    ]  # fmt: skip
+        "# HELP DCGM_FI_DEV_GPU_TEMP heat",
+        "# TYPE DCGM_FI_DEV_GPU_TEMP gauge",
+        "# HELP DCGM_FI_DEV_PCIE_LINK_GEN generation",
+        "# TYPE DCGM_FI_DEV_PCIE_LINK_GEN gauge",
+    ]
     assert text.count('DCGM_FI_DEV_BRAND="NVIDIA"') == 16
     assert "DCGM_FI_DRIVER_VERSION" not in text
     assert f"{path}:5: DCGM_EXP_P2P_STATUS is not served: a matrix of pairs" in caplog.text

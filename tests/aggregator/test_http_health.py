@@ -35,9 +35,7 @@ async def test_when_no_expected_node_is_fresh_it_is_alive_but_not_ready() -> Non
         view.monotonic += 3.5
         status, body = await client.json("/readyz")
         assert status == 503
-        assert body["reasons"] == [
-            "No frame of 2 expected node(s) is younger than three intervals."
-        ]
+        assert body["reasons"] == ["No frame of 2 expected node(s) is younger than three intervals."]
         assert (await client.json("/healthz"))[0] == 200
 
 

@@ -38,9 +38,7 @@ def test_a_time_may_be_written_in_four_ways(text: str, expected: int) -> None:
     assert moment("from", text, NOW) == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["yesterday", "2026-08-01T10:00:00", "1785578400000", "-1y", "", "-", "nan", "1e9"]
-)
+@pytest.mark.parametrize("text", ["yesterday", "2026-08-01T10:00:00", "1785578400000", "-1y", "", "-", "nan", "1e9"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     """A time without a zone, milliseconds by mistake, words."""
     with pytest.raises(RequestError) as caught:
@@ -83,30 +81,20 @@ async def test_history_holds_every_reading_or_buckets() -> None:
 async def test_a_gauge_is_as_short_in_history_as_elsewhere_and_a_counter_exact() -> None:
     """0.67, not 0.6700000166893005."""
     async with door(await ten_seconds()) as client:
-        _, body = await client.json(
-            "/api/v1/history?gpu=GPU-n1-0&metric=gpu_utilization_ratio&step=0&to=now"
-        )
+        _, body = await client.json("/api/v1/history?gpu=GPU-n1-0&metric=gpu_utilization_ratio&step=0&to=now")
         assert set(body["mean"]) == {0.67}
-        _, body = await client.json(
-            "/api/v1/history?gpu=GPU-n1-0&metric=gpu_energy_joules_total&step=0&to=now"
-        )
+        _, body = await client.json("/api/v1/history?gpu=GPU-n1-0&metric=gpu_energy_joules_total&step=0&to=now")
         assert body["high"][0] == 123456789.125
 
 
 async def test_history_of_nodes_and_links_and_of_what_nobody_has() -> None:
     """An unsupported metric is a list of nulls."""
     async with door(await ten_seconds()) as client:
-        _, body = await client.json(
-            "/api/v1/history?node=n1&metric=node_wall_power_watts&step=0&to=now"
-        )
+        _, body = await client.json("/api/v1/history?node=n1&metric=node_wall_power_watts&step=0&to=now")
         assert set(body["mean"]) == {5123.5}
-        _, body = await client.json(
-            "/api/v1/history?link=GPU-n1-0/1&metric=link_state&step=0&to=now"
-        )
+        _, body = await client.json("/api/v1/history?link=GPU-n1-0/1&metric=link_state&step=0&to=now")
         assert set(body["mean"]) == {1}
-        _, body = await client.json(
-            "/api/v1/history?gpu=GPU-n1-0&metric=gpu_fan_speed_ratio&step=0&to=now"
-        )
+        _, body = await client.json("/api/v1/history?gpu=GPU-n1-0&metric=gpu_fan_speed_ratio&step=0&to=now")
         assert set(body["mean"]) == {None}
 
 
@@ -143,9 +131,7 @@ async def test_readings_a_little_early_or_late_leave_no_empty_bucket() -> None:
         assert None not in body["mean"]
         gaps = np.diff(body["at"]) / 1e9
         assert gaps.max() < 1.5, "the chart joins what is so near"
-        _, coarse = await client.json(
-            "/api/v1/history?gpu=GPU-n1-0&metric=gpu_power_watts&from=-1m&step=1"
-        )
+        _, coarse = await client.json("/api/v1/history?gpu=GPU-n1-0&metric=gpu_power_watts&from=-1m&step=1")
         seconds = [at // 10**9 for at in coarse["at"]]
         assert seconds[-1] - seconds[0] + 1 > len(seconds), "which buckets of a second would not"
 
@@ -168,9 +154,7 @@ async def test_readings_a_little_early_or_late_leave_no_empty_bucket() -> None:
         ("node=n9&metric=node_load_1m", 404, "node"),
     ],
 )
-async def test_a_question_that_history_can_not_answer_says_why(
-    query: str, status: int, where: str
-) -> None:
+async def test_a_question_that_history_can_not_answer_says_why(query: str, status: int, where: str) -> None:
     """Before the store is asked, if it can be known."""
     async with door(await small_cluster()) as client:
         got, body = await client.json(f"/api/v1/history?{query}")
@@ -182,9 +166,7 @@ async def test_a_device_that_left_still_has_its_history() -> None:
     view = await ten_seconds()
     view.fleet.remove("n1")
     async with door(view) as client:
-        status, body = await client.json(
-            "/api/v1/history?gpu=GPU-n1-0&metric=gpu_power_watts&to=now&step=0"
-        )
+        status, body = await client.json("/api/v1/history?gpu=GPU-n1-0&metric=gpu_power_watts&to=now&step=0")
     assert status == 200
     assert len(body["at"]) == 9  # `to` is now, and excluded
 
@@ -193,10 +175,8 @@ async def test_events_are_told_newest_first() -> None:
     """For a time, a node and a kind; a full page says that there is more."""
     view = await small_cluster()
     events = [
-        Event(id=f"7-{n}", node=f"n{n % 2 + 1}", at=START - n * 10**9, kind="xid",
-              data={"xid": 79})
-        for n in range(6)
-    ]  # fmt: skip
+        Event(id=f"7-{n}", node=f"n{n % 2 + 1}", at=START - n * 10**9, kind="xid", data={"xid": 79}) for n in range(6)
+    ]
     view.memory.write(Batch(events=[StoredEvent(event, event.at) for event in events]))
     async with door(view) as client:
         _, body = await client.json("/api/v1/events")
@@ -225,8 +205,9 @@ async def test_a_store_that_can_never_answer_says_what_helps() -> None:
     async with door(view) as client:
         status, body = await client.json("/api/v1/history?node=n1&metric=node_load_1m")
     assert (status, body["error"]) == (
-        503, {"where": "store", "what": "http://vm: it answers no InfluxQL", "cure": "Query it in PromQL."},
-    )  # fmt: skip
+        503,
+        {"where": "store", "what": "http://vm: it answers no InfluxQL", "cure": "Query it in PromQL."},
+    )
 
 
 async def test_a_store_that_fails_is_503_with_its_words() -> None:

@@ -16,13 +16,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from aggregator.access.guests import (
-    TRIES,
-    TRIES_PER_SECOND,
-    GuestCounter,
-    WrongTokens,
-    neighbourhood,
-)
+from aggregator.access.guests import TRIES, TRIES_PER_SECOND, GuestCounter, WrongTokens, neighbourhood
 from aggregator.access.local_user import local_user
 from aggregator.http import listener, stream
 from aggregator.http.config import HttpConfig
@@ -61,12 +55,8 @@ async def status(reader: asyncio.StreamReader) -> int:
         return int((await reader.readuntil(b"\r\n\r\n")).split()[1])
 
 
-@pytest.mark.parametrize(
-    "path", ["/api/v1/nodes", "/api/v1/nowhere", "/nodes", "/nowhere", "/static/x"]
-)
-async def test_an_unknown_expectation_is_a_417_wherever_it_is_sent(
-    path: str, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("path", ["/api/v1/nodes", "/api/v1/nowhere", "/nodes", "/nowhere", "/static/x"])
+async def test_an_unknown_expectation_is_a_417_wherever_it_is_sent(path: str, caplog: pytest.LogCaptureFixture) -> None:
     """Bytes that are no text are not written back: that was a 500 and a traceback in the log."""
     async with door(FakeView()) as client, line(client.port) as (reader, writer):
         writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\n".encode())
@@ -77,20 +67,14 @@ async def test_an_unknown_expectation_is_a_417_wherever_it_is_sent(
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "x" * 100, "gzip, gzip"])
 @pytest.mark.parametrize("true", [False, True], ids=["false", "true"])
-async def test_a_coded_body_is_a_400_and_never_unpacked(
-    tmp_path: Path, coding: str, true: bool
-) -> None:
+async def test_a_coded_body_is_a_400_and_never_unpacked(tmp_path: Path, coding: str, true: bool) -> None:
     """A megabyte of zeros is a kilobyte: what is not unpacked is no bomb."""
     body = gzip.compress(b"0" * 1_000_000) if true else json.dumps(SILENCE).encode()
     async with hot(tmp_path) as client:
         async with client.door.session.post(
             f"{client.door.url}/api/v1/silences",
             data=body,
-            headers={
-                **client.door.bearer,
-                "Content-Type": "application/json",
-                "Content-Encoding": coding,
-            },
+            headers={**client.door.bearer, "Content-Type": "application/json", "Content-Encoding": coding},
         ) as answer:
             assert answer.status == 400
             fault = (await answer.json())["error"]
@@ -128,9 +112,7 @@ async def test_each_operation_bounds_its_body(tmp_path: Path) -> None:
         for path, most in (("incidents/x/ack", 16), ("silences", 64), ("power/plan", 256)):
             for size, found in ((most * 1024 - 1000, {200, 400, 404}), (most * 1024 + 1000, {413})):
                 async with client.door.session.post(
-                    f"{client.door.url}/api/v1/{path}",
-                    json={"why": "x" * size},
-                    headers=client.door.bearer,
+                    f"{client.door.url}/api/v1/{path}", json={"why": "x" * size}, headers=client.door.bearer
                 ) as answer:
                     assert answer.status in found, (path, size, await answer.text())
 
@@ -144,9 +126,7 @@ async def test_a_body_that_does_not_come_is_a_408(tmp_path: Path) -> None:
             await reader.read()  # and the connection ends
 
 
-async def test_a_body_that_breaks_off_is_no_fault_of_ours(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_body_that_breaks_off_is_no_fault_of_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with hot(tmp_path) as client:
         async with line(client.door.port) as (reader, writer):
             writer.write(head(client.door, 100, "Transfer-Encoding: chunked"))
@@ -160,7 +140,7 @@ async def test_a_body_that_breaks_off_is_no_fault_of_ours(
 
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: b\r\n"], ids=["nothing", "a line", "heads"]
-)  # fmt: skip
+)
 async def test_a_request_that_does_not_come_whole_is_closed(sent: bytes) -> None:
     """Also when a byte more comes now and then (slowloris)."""
     config = msgspec.structs.replace(LOOPBACK, idle_seconds=0.5)
@@ -180,9 +160,7 @@ async def test_a_request_that_does_not_come_whole_is_closed(sent: bytes) -> None
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_connections_are_bounded_and_the_answer_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_connections_are_bounded_and_the_answer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """In all, and from one address; one that ends makes room."""
     for far, config, words in (
         (
@@ -211,8 +189,10 @@ async def test_connections_are_bounded_and_the_answer_says_so(
                 await each.__aexit__(None, None, None)
             page = (await client.text("/metrics"))[1]
         refused = next(
-            text for text in page.splitlines() if text.startswith("kilowatch_aggregator_http_connections_refused_total ")
-        )  # fmt: skip
+            text
+            for text in page.splitlines()
+            if text.startswith("kilowatch_aggregator_http_connections_refused_total ")
+        )
         assert float(refused.split()[1]) >= 1
 
 
@@ -254,9 +234,7 @@ async def test_a_reader_that_does_not_read_is_dropped_and_holds_no_memory() -> N
         assert received < 4 * whole, "what it had not read was thrown away"
 
 
-async def test_viewers_are_bounded_for_each_token_and_address(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_viewers_are_bounded_for_each_token_and_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client who opens many keeps nobody else out."""
     monkeypatch.setattr(stream, "MOST_VIEWERS_EACH", 2)
     monkeypatch.setattr(stream, "MOST_VIEWERS", 3)
@@ -298,9 +276,7 @@ def user_of_new_sockets(user: int) -> Iterator[None]:
 
 
 @needs_root
-async def test_one_user_of_this_machine_takes_no_place_of_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_one_user_of_this_machine_takes_no_place_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of connections nor of viewers: all of loopback is one address."""
     monkeypatch.setattr(stream, "MOST_VIEWERS_EACH", 2)
     config = msgspec.structs.replace(LOOPBACK, max_connections_each=3)
@@ -347,7 +323,9 @@ def test_the_user_of_a_connection_is_whose_socket_it_is(host: str) -> None:
         accepted.close()
 
 
-@pytest.mark.parametrize("path", ["/%1b[2J%07", "/api/v1/nodes/%1b]0;x%07", "/api/v1/nodes?%1b[31m=1", "/api/v1/fleet?columns=%e2%80%ae%00"])  # fmt: skip
+@pytest.mark.parametrize(
+    "path", ["/%1b[2J%07", "/api/v1/nodes/%1b]0;x%07", "/api/v1/nodes?%1b[31m=1", "/api/v1/fleet?columns=%e2%80%ae%00"]
+)
 async def test_no_error_text_commands_a_terminal(path: str) -> None:
     async with door(await small_cluster()) as client:
         status, body = await client.json(path)

@@ -45,25 +45,19 @@ def filled() -> tuple[FakeView, Site]:
 async def test_jobs_in_memory_and_store_are_one_list() -> None:
     view, _ = filled()
     async with door(view) as client:
-        for asked, wanted in {
-            "": {"1", "2", "3"},
-            "?state=running": {"1"},
-            "?state=ended": {"2", "3"},
-        }.items():
+        for asked, wanted in {"": {"1", "2", "3"}, "?state=running": {"1"}, "?state=ended": {"2", "3"}}.items():
             reply = decode((await client.text(f"/api/v1/jobs{asked}"))[1].encode(), JobsReply)
             assert {row.id for row in reply.jobs} == wanted, asked
         few = decode((await client.text("/api/v1/jobs?limit=1"))[1].encode(), JobsReply)
         assert (len(few.jobs), few.more) == (1, True)
         running = decode((await client.text("/api/v1/jobs/1"))[1].encode(), JobReply)
         stored = decode((await client.text("/api/v1/jobs/3?scheduler=slurm"))[1].encode(), JobReply)
-    assert (running.job.phase, running.job.user, running.job.nodes) == (JobPhase.RUNNING, "ada", ["n0"])  # fmt: skip
+    assert (running.job.phase, running.job.user, running.job.nodes) == (JobPhase.RUNNING, "ada", ["n0"])
     assert running.job.summary is not None
     assert running.job.summary.energy_joules is not None
     assert [each.gpu for each in running.job.summary.gpus] == ["GPU-n0-0"]
     assert running.job.summary.wall_joules is not None
-    kilograms = (
-        running.job.summary.wall_joules / 3.6e6 * 0.475
-    )  # kg a kWh, where the site says no other
+    kilograms = running.job.summary.wall_joules / 3.6e6 * 0.475  # kg a kWh, where the site says no other
     assert running.job.summary.co2_kg == pytest.approx(kilograms)
     assert stored.job.phase is JobPhase.ENDED
     lines = "\n".join(summary_lines(running))
@@ -79,7 +73,7 @@ async def test_processes_of_a_user_are_a_job_of_each_node() -> None:
     site.send("n1", site.held(ann, 2, site.wall - SECOND))
     async with door(view) as client:
         reply = decode((await client.text("/api/v1/jobs?job=ann"))[1].encode(), JobsReply)
-        assert sorted((row.cluster, row.nodes) for row in reply.jobs) == [("n0", ["n0"]), ("n1", ["n1"])]  # fmt: skip
+        assert sorted((row.cluster, row.nodes) for row in reply.jobs) == [("n0", ["n0"]), ("n1", ["n1"])]
         for node in ("n0", "n1"):
             body = (await client.text(f"/api/v1/jobs/ann?node={node}"))[1]
             assert decode(body.encode(), JobReply).job.nodes == [node]
@@ -117,15 +111,9 @@ async def test_a_gpu_s_job_is_a_series_to_join_with_where_it_has_one_holder() ->
     async with door(view) as client:
         page = (await client.text("/metrics/node/n0"))[1]
         (info,) = [line for line in page.splitlines() if line.startswith("kilowatch_gpu_job_info{")]
-        for label in (
-            'job_id="1"',
-            'user="ada"',
-            'scheduler="slurm"',
-            'kind="allocated"',
-            "GPU-n0-0",
-        ):
+        for label in ('job_id="1"', 'user="ada"', 'scheduler="slurm"', 'kind="allocated"', "GPU-n0-0"):
             assert label in info
-        holders = [line.split()[-1] for line in page.splitlines() if line.startswith("kilowatch_gpu_holders{")]  # fmt: skip
+        holders = [line.split()[-1] for line in page.splitlines() if line.startswith("kilowatch_gpu_holders{")]
         assert len(holders) == 2
         both = (site.held(KEYS[1], 0, site.wall), site.held(KEYS[2], 0, site.wall))
         site.send("n0", *both)
@@ -140,15 +128,13 @@ async def test_devices_of_pods_without_a_gpu_are_counted_by_reason_and_told() ->
     states = (
         JobSourceState(name="processes"),
         JobSourceState(name="pod-resources", message="pods have devices", unattributed={"unknown_gpu": 2}),
-    )  # fmt: skip
+    )
     message = NodeJobs(session=1, version=50, at=site.wall, sources=states)
     site.jobs.receive("n0", msgspec.json.encode(message), gpus, site.wall)
     async with door(view) as client:
         page = (await client.text("/metrics/node/n0"))[1]
         web = (await client.text("/nodes/n0", headers=client.bearer))[1]
-    (line,) = [
-        line for line in page.splitlines() if line.startswith("kilowatch_unattributed_devices{")
-    ]
+    (line,) = [line for line in page.splitlines() if line.startswith("kilowatch_unattributed_devices{")]
     assert 'source="pod-resources",reason="unknown_gpu"} 2' in line
     assert "pod-resources: pods have devices" in web
 
@@ -162,9 +148,8 @@ async def test_a_process_of_any_name_costs_no_page(name: str) -> None:
     process = GpuProcess(gpu="GPU-n0-0", pid=7, name=name, job=KEYS[1])
     gpus = {gpu.uuid for gpu in view.fleet.nodes["n0"].inventory.gpus}
     message = NodeJobs(
-        session=1, version=50, at=site.wall, jobs=(Job(key=KEYS[1]),), allocations=(held,),
-        processes=(process,),
-    )  # fmt: skip
+        session=1, version=50, at=site.wall, jobs=(Job(key=KEYS[1]),), allocations=(held,), processes=(process,)
+    )
     site.jobs.receive("n0", msgspec.json.encode(message), gpus, site.wall)
     async with door(view) as client:
         for path in ("/metrics/nodes", "/metrics/node/n0"):
@@ -183,7 +168,7 @@ async def test_each_mig_instance_has_its_own_holder_on_page_screen_and_in_promet
     numbers = (5, 7, 9)
     what = inventory("n0", gpus=2, links=0)
     uuid = what.gpus[1].uuid
-    parts = tuple(MigInstance(uuid=f"MIG-{n}", gpu=uuid, gpu_instance=n, profile="1g.10gb") for n in numbers)  # fmt: skip
+    parts = tuple(MigInstance(uuid=f"MIG-{n}", gpu=uuid, gpu_instance=n, profile="1g.10gb") for n in numbers)
     site.fleet.place(msgspec.structs.replace(what, instances=parts))
     site.fleet.nodes["n0"].online = True
     view.fleet, view.jobs, view.monotonic = site.fleet, site.jobs, site.now
@@ -212,7 +197,7 @@ async def test_each_mig_instance_has_its_own_holder_on_page_screen_and_in_promet
     assert list(map(float, counts)) == [1, 1, 0]
     assert not any(line.startswith("kilowatch_gpu_job_info{") for line in lines)
     rows = [row for row in web.split("<tr") if "team/" in row]
-    assert [("team/a" in row, "team/b" in row) for row in rows[:2]] == [(True, False), (False, True)]  # fmt: skip
+    assert [("team/a" in row, "team/b" in row) for row in rows[:2]] == [(True, False), (False, True)]
 
 
 def shared() -> tuple[FakeView, Site]:
@@ -225,26 +210,50 @@ def shared() -> tuple[FakeView, Site]:
     given += [site.held(ada, 2, site.wall), site.held(bob, 2, site.wall)]
     processes = tuple(
         GpuProcess(gpu=site.uuid(row), pid=number, user=user, name=f"{user}.py", job=key, memory_bytes=2**30)
-        for number, (row, user, key) in enumerate(
-            ((0, "ada", ada), (1, "bob", bob), (2, "ada", ada), (2, "bob", bob))
-        )
-    )  # fmt: skip
+        for number, (row, user, key) in enumerate(((0, "ada", ada), (1, "bob", bob), (2, "ada", ada), (2, "bob", bob)))
+    )
     message = NodeJobs(
-        session=7, version=99, at=site.wall, allocations=tuple(given), processes=processes,
+        session=7,
+        version=99,
+        at=site.wall,
+        allocations=tuple(given),
+        processes=processes,
         jobs=(Job(key=ada, user="ada", name="mine"), Job(key=bob, user="bob", name="his")),
-    )  # fmt: skip
+    )
     gpus = {gpu.uuid for gpu in site.fleet.nodes["n0"].inventory.gpus}
     site.jobs.receive("n0", msgspec.json.encode(message), gpus, site.wall)
     site.run(10)
     view.monotonic = site.now
     view.raised = [
-        Alert(key="hot", rule="gpu_hot", state=AlertState.FIRING, severity=Severity.TICKET, node="n0",
-              gpu=site.uuid(0), summary="GPU 0 is hot"),
-        Alert(key="hit", rule="job_hit", state=AlertState.FIRING, severity=Severity.PAGE, node="n0",
-              gpu=site.uuid(2), labels={"user": "bob"}, summary="a fault hit job 2 of bob"),
-        Alert(key="slow", rule="gpu_slow", state=AlertState.PENDING, severity=Severity.PAGE, node="n0",
-              gpu=site.uuid(0), summary="not yet"),
-    ]  # fmt: skip
+        Alert(
+            key="hot",
+            rule="gpu_hot",
+            state=AlertState.FIRING,
+            severity=Severity.TICKET,
+            node="n0",
+            gpu=site.uuid(0),
+            summary="GPU 0 is hot",
+        ),
+        Alert(
+            key="hit",
+            rule="job_hit",
+            state=AlertState.FIRING,
+            severity=Severity.PAGE,
+            node="n0",
+            gpu=site.uuid(2),
+            labels={"user": "bob"},
+            summary="a fault hit job 2 of bob",
+        ),
+        Alert(
+            key="slow",
+            rule="gpu_slow",
+            state=AlertState.PENDING,
+            severity=Severity.PAGE,
+            node="n0",
+            gpu=site.uuid(0),
+            summary="not yet",
+        ),
+    ]
     return view, site
 
 
@@ -256,9 +265,7 @@ async def test_the_token_of_a_user_shows_that_user_s_jobs_alone(tmp_path: Path) 
         stored = view.memory.jobs.pop(key)
         other = msgspec.structs.replace(key, id=f"{key.id}0")
         row = msgspec.structs.replace(stored.row, id=other.id)
-        record = msgspec.structs.replace(
-            stored.record, job=msgspec.structs.replace(stored.record.job, key=other)
-        )
+        record = msgspec.structs.replace(stored.record, job=msgspec.structs.replace(stored.record.job, key=other))
         view.memory.jobs[other] = msgspec.structs.replace(stored, row=row, record=record)
     path = tmp_path / "tokens.json"
     secret = add_token(path, "laptop", user="ada")
@@ -275,7 +282,7 @@ async def test_the_token_of_a_user_shows_that_user_s_jobs_alone(tmp_path: Path) 
             assert status == 200
             assert {row.user for row in decode(body.encode(), JobsReply).jobs} <= {"ada"}, asked
             assert "bob" not in body
-        assert {row.id for row in decode((await text(""))[1].encode(), JobsReply).jobs} == {"1", "10"}  # fmt: skip
+        assert {row.id for row in decode((await text(""))[1].encode(), JobsReply).jobs} == {"1", "10"}
         assert (await text("?user=bob"))[0] == 403
         for foreign in ("/2", "/20", "/2?scheduler=slurm", "/2?node=n0", "/3"):
             status, body = await text(foreign)
@@ -286,9 +293,7 @@ async def test_the_token_of_a_user_shows_that_user_s_jobs_alone(tmp_path: Path) 
         assert "bob" not in body
         mine = decode(body.encode(), JobReply)
         assert mine.indices == {site.uuid(0): 0, site.uuid(2): 2}
-        listed = [
-            decode((await text("", admin=all_))[1].encode(), JobsReply) for all_ in (False, True)
-        ]
+        listed = [decode((await text("", admin=all_))[1].encode(), JobsReply) for all_ in (False, True)]
         assert [reply.user for reply in listed] == ["ada", ""]
         assert [each.name for each in mine.processes] == ["ada.py", "ada.py"]
         assert [(one.rule, one.summary) for one in mine.alerts] == [
@@ -301,10 +306,7 @@ async def test_the_token_of_a_user_shows_that_user_s_jobs_alone(tmp_path: Path) 
             labels, summary = {"user": "ada", "process": name}, f"a process: {name}"
             view.raised[0] = msgspec.structs.replace(stray, labels=labels, summary=summary)
             body = (await text("/1"))[1]
-            assert ("secret" in body, decode(body.encode(), JobReply).alerts[1].summary) == (
-                False,
-                words,
-            )
+            assert ("secret" in body, decode(body.encode(), JobReply).alerts[1].summary) == (False, words)
         assert "process: ada.py" in (await text("/1", admin=True))[1]
         whole = decode((await text("/1", admin=True))[1].encode(), JobReply)
         assert whole.alerts[0].summary == "a fault hit job 2 of bob"
@@ -318,9 +320,7 @@ async def test_a_row_has_the_power_and_the_worst_alert_of_what_it_holds_now() ->
             reply = decode((await client.text("/api/v1/jobs"))[1].encode(), JobsReply)
             return {row.id: (row.power_watts, row.severity) for row in reply.jobs}
 
-        assert await rows() == {
-            "1": (pytest.approx(200.0), Severity.PAGE), "2": (pytest.approx(200.0), Severity.PAGE),
-        }  # fmt: skip
+        assert await rows() == {"1": (pytest.approx(200.0), Severity.PAGE), "2": (pytest.approx(200.0), Severity.PAGE)}
         view.raised = view.raised[:1]
         assert [severity for _, severity in (await rows()).values()].count(None) == 1
         view.monotonic += 1000.0  # a reading that is old is none, and a part is not the sum
@@ -351,7 +351,7 @@ async def test_who_may_not_see_persons_can_t_ask_about_them(tmp_path: Path) -> N
         assert "bob" not in body
         for asked in ("?user=ada", "?user=nobody", "?account=x", "?job=1", "/1", "/nothing"):
             assert (await client.text(f"/api/v1/jobs{asked}"))[0] == 401, asked
-            assert (await client.text(f"/api/v1/jobs{asked}", headers=client.bearer))[0] in {200, 404}  # fmt: skip
+            assert (await client.text(f"/api/v1/jobs{asked}", headers=client.bearer))[0] in {200, 404}
         assert (await client.text("/api/v1/nodes/n0/jobs"))[0] == 401
         assert "ada.py" in (await client.text("/api/v1/nodes/n0/jobs", headers=client.bearer))[1]
 
@@ -380,12 +380,7 @@ async def test_who_may_not_see_persons_can_t_ask_about_them(tmp_path: Path) -> N
 def test_hints_say_what_was_read(figures: dict[str, object], wanted: list[str]) -> None:
     usual = {"gpu_hours": 8.0, "partial": False, "coverage": 1.0}
     row = JobRow(
-        scheduler="slurm",
-        cluster="c",
-        id="1",
-        begin=0,
-        gpus=8,
-        summary=msgspec.convert(usual | figures, JobSummary),
+        scheduler="slurm", cluster="c", id="1", begin=0, gpus=8, summary=msgspec.convert(usual | figures, JobSummary)
     )
     assert hints(row) == wanted
 
@@ -402,24 +397,20 @@ def test_hints_say_what_was_read(figures: dict[str, object], wanted: list[str]) 
     ],
 )  # fmt: skip
 def test_hints_leave_out_what_the_owner_declares(purpose: str, wanted: list[str]) -> None:
-    summary = JobSummary(gpu_hours=8.0, partial=False, coverage=1.0, gpus_idle=2, utilization_ratio=0.2)  # fmt: skip
-    row = JobRow(scheduler="slurm", cluster="c", id="1", begin=0, gpus=8, summary=summary, purpose=purpose)  # fmt: skip
+    summary = JobSummary(gpu_hours=8.0, partial=False, coverage=1.0, gpus_idle=2, utilization_ratio=0.2)
+    row = JobRow(scheduler="slurm", cluster="c", id="1", begin=0, gpus=8, summary=summary, purpose=purpose)
     assert hints(row) == wanted
 
 
 @pytest.mark.parametrize(("purpose", "unused", "told"), [("gpus=6", 2, False), ("gpus=6", 3, True), ("idle=ok", 8, False), ("gpus=10", 0, False)])  # fmt: skip
-def test_gpus_without_a_process_that_are_declared_spare_are_no_hint(
-    purpose: str, unused: int, told: bool
-) -> None:
+def test_gpus_without_a_process_that_are_declared_spare_are_no_hint(purpose: str, unused: int, told: bool) -> None:
     row = JobRow(scheduler="slurm", cluster="c", id="1", begin=0, gpus=8, purpose=purpose)
     assert hints(row, unused) == [f"{unused} of 8 GPUs without a process now"] * told
 
 
 def test_hints_of_a_job_without_figures() -> None:
     """What its nodes and its scheduler say is known without them."""
-    row = JobRow(
-        scheduler="slurm", cluster="c", id="1", begin=0, gpus=8, gpus_asked=4, phase=JobPhase.SILENT
-    )
+    row = JobRow(scheduler="slurm", cluster="c", id="1", begin=0, gpus=8, gpus_asked=4, phase=JobPhase.SILENT)
     assert hints(row, 2) == [
         "its nodes are silent: whether it runs is not known",
         "2 of 8 GPUs without a process now",

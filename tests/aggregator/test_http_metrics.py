@@ -17,16 +17,12 @@ from telemetry.errors import StoreError
 from tests.aggregator.fake_view import FakeView, MemoryStore, inventory, readings
 from tests.aggregator.http_client import Door, door, small_cluster
 
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="apt-get install prometheus"
-)
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="apt-get install prometheus")
 
 
 def lint(page: str) -> str:
     """Return what promtool has to say; "" and exit status 0 when the page is clean."""
-    done = subprocess.run(
-        ["promtool", "check", "metrics"], input=page.encode(), capture_output=True, check=False
-    )
+    done = subprocess.run(["promtool", "check", "metrics"], input=page.encode(), capture_output=True, check=False)
     return (done.stdout + done.stderr).decode() + (f"rc {done.returncode}" * bool(done.returncode))
 
 
@@ -55,9 +51,7 @@ async def test_the_cluster_page_sums_what_is_known() -> None:
     view.add(msgspec.structs.replace(gone, gpus=gpus, kilowatch="1.0"))
     known = gone.kilowatch
     view.fleet.nodes["n2"].online = False
-    view.raised = [
-        Alert(key="a/n1/", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1")
-    ]
+    view.raised = [Alert(key="a/n1/", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1")]
     async with door(view) as client:
         found = samples(await page(client, "/metrics"))
     nodes = {labels["state"]: value for labels, value in found["kilowatch_cluster_nodes"]}
@@ -99,18 +93,9 @@ async def test_the_aggregator_tells_of_itself() -> None:
     async with door(view) as client:
         found = samples(await page(client, "/metrics"))
     dropped = {own["reason"]: n for own, n in found["kilowatch_aggregator_messages_dropped_total"]}
-    assert dropped == {
-        "malformed": 0,
-        "oversize": 3,
-        "foreign": 0,
-        "schema": 0,
-        "budget": 0,
-        "strange": 1,
-    }
+    assert dropped == {"malformed": 0, "oversize": 3, "foreign": 0, "schema": 0, "budget": 0, "strange": 1}
     refused = found["kilowatch_aggregator_messages_refused_total"]
-    assert refused == [
-        ({"node": "(unknown)", "reason": "foreign"}, 7.0), ({"node": "n1", "reason": "malformed"}, 2.0),
-    ]  # fmt: skip
+    assert refused == [({"node": "(unknown)", "reason": "foreign"}, 7.0), ({"node": "n1", "reason": "malformed"}, 2.0)]
     single = {
         "kilowatch_aggregator_frames_received_total": 2,
         "kilowatch_aggregator_frames_stored_total": 2,
@@ -189,10 +174,7 @@ async def test_a_gpu_that_is_gone_leaves_only_the_word_that_it_is_gone() -> None
         text = await page(client, "/metrics/node/n1")
     about = [line for line in text.splitlines() if 'gpu="1"' in line and "link=" not in line]
     its = 'cluster="lab",node="n1",gpu="1",uuid="GPU-n1-1"'
-    assert about == [
-        f"kilowatch_gpu_present{{{its}}} 0",
-        f'kilowatch_gpu_unread{{{its},reason="device_lost"}} 1',
-    ]
+    assert about == [f"kilowatch_gpu_present{{{its}}} 0", f'kilowatch_gpu_unread{{{its},reason="device_lost"}} 1']
 
 
 def _without_gpu(what: Any) -> dict[int, list[list[float]]]:
@@ -241,9 +223,7 @@ async def test_large_pages_are_gzipped_when_asked_for() -> None:
     async with door(view) as client:
         plain = await page(client, "/metrics/node/n1")
         async with client.session.get(
-            client.url + "/metrics/node/n1",
-            headers={"Accept-Encoding": "gzip"},
-            auto_decompress=False,
+            client.url + "/metrics/node/n1", headers={"Accept-Encoding": "gzip"}, auto_decompress=False
         ) as answer:
             assert answer.headers["Content-Encoding"] == "gzip"
             body = await answer.read()

@@ -69,30 +69,46 @@ async def busy() -> FakeView:
     listed = NodeJobs(session=7, at=view.wall(), allocations=(held,))
     view.jobs.receive("n1", msgspec.json.encode(listed), {"GPU-n1-0"}, view.wall())
     view.raised = [
-        Alert(key="a/n1/GPU-n1-0", rule="a", state=AlertState.FIRING, severity=Severity.PAGE,
-              node="n1", gpu="GPU-n1-0", value=1.5)
-    ]  # fmt: skip
-    event = Event(
-        id="7-1", node="n1", at=START, kind="xid", gpu="GPU-n1-0", data={"xid": 79, "words": [1]}
-    )
+        Alert(
+            key="a/n1/GPU-n1-0",
+            rule="a",
+            state=AlertState.FIRING,
+            severity=Severity.PAGE,
+            node="n1",
+            gpu="GPU-n1-0",
+            value=1.5,
+        )
+    ]
+    event = Event(id="7-1", node="n1", at=START, kind="xid", gpu="GPU-n1-0", data={"xid": 79, "words": [1]})
     now, wall = view.now(), view.wall()
     view.pipeline.manager.receive(view.raised, now, wall)
     view.pipeline.manager.silence(
-        parse_all(["node=n2"]), who="ann", why="a test", starts=None, ends=wall + 10**12,
-        maintenance=False, now=now, wall_ns=wall,
-    )  # fmt: skip
+        parse_all(["node=n2"]),
+        who="ann",
+        why="a test",
+        starts=None,
+        ends=wall + 10**12,
+        maintenance=False,
+        now=now,
+        wall_ns=wall,
+    )
     incident = view.pipeline.manager.incident("a/n1/GPU-n1-0")
     notice = Notice(id="1", action=Action.TRIGGER, incident=incident, at=wall, reason="new")
     assert isinstance(view.delivery, FakePost)
     view.delivery.sent = [Delivery(id=1, channel="oncall", notice=notice, created=wall, due=wall)]
     card = card_of(
-        incident.alerts[0], incident, None, Links(), events=[event], alerts=[],
+        incident.alerts[0],
+        incident,
+        None,
+        Links(),
+        events=[event],
+        alerts=[],
         readings=EvidenceReadings(at=(wall,), columns={"gpu_power_watts": (None,)}),
-        history=FaultIndex().of(incident.alerts[0], incident.key, wall), missing={}, now=wall,
-    )  # fmt: skip
-    view.delivery.cards = {
-        incident.key: EvidenceReply(at=wall, incident=incident.key, cards=(card,))
-    }
+        history=FaultIndex().of(incident.alerts[0], incident.key, wall),
+        missing={},
+        now=wall,
+    )
+    view.delivery.cards = {incident.key: EvidenceReply(at=wall, incident=incident.key, cards=(card,))}
     view.happened = [event]
     view.memory.write(Batch(events=[StoredEvent(event, START)]))
     view.monotonic += 1
@@ -219,9 +235,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("path", "request_path", "expected"), FAULTS, ids=[each[1] for each in FAULTS]
-)
+@pytest.mark.parametrize(("path", "request_path", "expected"), FAULTS, ids=[each[1] for each in FAULTS])
 async def test_a_fault_fits_its_schema(path: str, request_path: str, expected: int) -> None:
     """Its status is in the document."""
     view = await busy()
@@ -240,9 +254,7 @@ def test_every_parameter_that_a_path_takes_is_written_down(path: str) -> None:
     assert named == {part[1:-1] for part in path.split("/") if part.startswith("{")}
 
 
-@pytest.mark.parametrize(
-    "path", [path for path, op in READS.items() if "{" not in path and op.id != "stream"]
-)
+@pytest.mark.parametrize("path", [path for path, op in READS.items() if "{" not in path and op.id != "stream"])
 async def test_every_query_that_is_written_down_is_taken(path: str) -> None:
     """The example of each parameter is not refused as unknown; one that is not there is."""
     async with door(await busy()) as client:
@@ -257,10 +269,7 @@ async def test_what_the_stream_sends_fits_its_schemas() -> None:
     """Rows, data whole and in part, alerts, events, errors."""
     view = await busy()
     seen: set[str] = set()
-    async with (
-        door(view) as client,
-        client.session.ws_connect(client.url + "/api/v1/stream") as socket,
-    ):
+    async with door(view) as client, client.session.ws_connect(client.url + "/api/v1/stream") as socket:
         await socket.send_json({"changes": True, "alerts": True, "events": True})
         for _ in range(4):
             seen.add(_check_message(await socket.receive_str(timeout=30)))

@@ -46,9 +46,7 @@ async def test_the_pages_come_back_when_the_load_falls() -> None:
         assert (await client.text("/metrics/nodes"))[1] == before
 
 
-async def test_a_page_made_in_pieces_is_the_page_made_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_page_made_in_pieces_is_the_page_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     view = FakeView()
     for number in range(7):
         view.add(inventory(f"n{number}"))
@@ -67,16 +65,12 @@ async def test_a_page_made_in_pieces_is_the_page_made_at_once(
     assert len(types) == len(set(types))
 
 
-async def test_a_node_that_leaves_while_a_page_is_made_is_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_node_that_leaves_while_a_page_is_made_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows may be another node's by then."""
     view = await small_cluster()
     monkeypatch.setattr(node_metrics, "NODES_AT_ONCE", 1)
     nodes = list(view.fleet.nodes.values())
-    making = asyncio.ensure_future(
-        snapshots_of(view, ExpositionPages(), RuleInputMetrics(), nodes, True)
-    )
+    making = asyncio.ensure_future(snapshots_of(view, ExpositionPages(), RuleInputMetrics(), nodes, True))
     await asyncio.sleep(0)
     view.fleet.remove("n2")
     view.add(inventory("n9"))
@@ -111,14 +105,9 @@ def streamed(client: Door) -> aiohttp.client._WSRequestContextManager:
     return client.session.ws_connect(f"{client.url}/api/v1/stream", headers=client.bearer)
 
 
-async def test_a_far_viewer_is_refused_and_told_when_to_come_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_far_viewer_is_refused_and_told_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     view = await small_cluster()
-    view.shedding.step, view.shedding.reason = (
-        ShedStep.VIEWERS,
-        "the event loop was held up for 1 s",
-    )
+    view.shedding.step, view.shedding.reason = (ShedStep.VIEWERS, "the event loop was held up for 1 s")
     async with door(view) as client:
         async with streamed(client) as near:
             assert not near.closed
@@ -133,8 +122,7 @@ async def test_a_far_viewer_is_refused_and_told_when_to_come_again(
 
 
 @pytest.mark.parametrize(
-    ("remote", "far"),
-    [("127.0.0.1", False), ("::1", False), ("10.0.0.7", True), ("2001:db8::7", True), (None, True)],
+    ("remote", "far"), [("127.0.0.1", False), ("::1", False), ("10.0.0.7", True), ("2001:db8::7", True), (None, True)]
 )
 def test_far_is_another_machine(remote: str | None, far: bool) -> None:
     assert stream.is_far(remote) is far

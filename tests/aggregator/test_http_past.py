@@ -85,9 +85,7 @@ async def test_the_fleet_at_a_past_time_is_what_was_read_then(past: tuple[Door, 
     assert body.keys() == now.keys()
     assert (body["at"], body["version"]) == (sampled_at(50), 0)
     assert column(body) == {
-        f"GPU-{node}-{row}": expected(node, row, [50])[0, POWER]
-        for node in "acb"
-        for row in range(2)
+        f"GPU-{node}-{row}": expected(node, row, [50])[0, POWER] for node in "acb" for row in range(2)
     }
     assert body["of"] == body["reporting"] == 6
     assert body["rows"]["present"] == [True] * 6
@@ -147,9 +145,7 @@ async def test_several_frames_have_the_same_rows(past: tuple[Door, Fed]) -> None
 
 
 @pytest.mark.parametrize("table", ["gpu", "node"])
-async def test_it_is_the_same_after_sealing_and_a_restart(
-    past: tuple[Door, Fed], table: str
-) -> None:
+async def test_it_is_the_same_after_sealing_and_a_restart(past: tuple[Door, Fed], table: str) -> None:
     """Wherever the readings are by then."""
     client, view = past
     metric = "gpu_power_watts" if table == "gpu" else "node_load_1m"
@@ -167,9 +163,7 @@ async def test_it_is_the_same_after_sealing_and_a_restart(
         assert sorted(rows) == sorted(before["rows"]["uuid" if table == "gpu" else "node"])
         for one, other in zip(before["frames"], body["frames"], strict=True):
             assert one["reporting"] == other["reporting"]
-            assert sorted(map(str, one["columns"][metric])) == sorted(
-                map(str, other["columns"][metric])
-            )
+            assert sorted(map(str, one["columns"][metric])) == sorted(map(str, other["columns"][metric]))
 
 
 async def test_before_anything_was_stored_there_is_nobody(past: tuple[Door, Fed]) -> None:
@@ -233,9 +227,7 @@ async def test_the_page_of_a_node_and_of_a_gpu_is_of_then(past: tuple[Door, Fed]
     client, view = past
     status, body = await client.json(f"/api/v1/nodes/a?at={at(50)}")
     assert status == 200
-    assert (body["at"], body["node"]["state"], body["node"]["age_seconds"]) == (
-        sampled_at(50), "online", 0.0,
-    )  # fmt: skip
+    assert (body["at"], body["node"]["state"], body["node"]["age_seconds"]) == (sampled_at(50), "online", 0.0)
     _, today = await client.json("/api/v1/nodes/a")
     assert body.keys() == today.keys()
     table = expected("a", 1, [50])[0]
@@ -257,9 +249,7 @@ async def test_the_page_of_a_node_and_of_a_gpu_is_of_then(past: tuple[Door, Fed]
     assert view.feed.stats.frames_stored > 0
 
 
-async def test_frames_say_where_the_store_begins_and_may_be_packed(
-    past: tuple[Door, Fed],
-) -> None:
+async def test_frames_say_where_the_store_begins_and_may_be_packed(past: tuple[Door, Fed]) -> None:
     """The same numbers in a quarter of the bytes."""
     client, view = past
     path = f"/api/v1/fleet/frames?from={at(15)}&to={at(45)}&step=5s"

@@ -49,9 +49,8 @@ def secret(tmp_path: Path) -> Path:
 
 
 async def cluster(
-    config: ProcessSeriesConfig, processes: tuple[GpuProcess, ...] = THREE,
-    users: UserPrivacy = UserPrivacy.NAMES,
-) -> FakeView:  # fmt: skip
+    config: ProcessSeriesConfig, processes: tuple[GpuProcess, ...] = THREE, users: UserPrivacy = UserPrivacy.NAMES
+) -> FakeView:
     """A cluster with processes on n1, under some settings."""
     view = await small_cluster()
     view.process_words = config.words()
@@ -86,7 +85,7 @@ async def test_each_process_is_a_series_with_what_is_known_of_it() -> None:
         (ON | {"pid": "11", "process": "python", "user": "ada", "job_id": "4711", "scheduler": "slurm"}, 60 * 2**30),
         (ON | {"pid": "12", "process": "ollama", "user": "bob", "job_id": "bob", "scheduler": "user"}, 2**30 + 1),
         (ON | {"pid": "0"}, 2**20),
-    ]  # fmt: skip
+    ]
     async with door(view) as client:
         for path in ("/metrics/node/n1", "/metrics/nodes"):
             assert series((await client.text(path))[1]) == wanted, path
@@ -176,16 +175,11 @@ async def test_a_process_without_its_memory_has_no_series_and_one_of_an_instance
     what = view.fleet.nodes["n1"].inventory
     mig = (MigInstance(uuid="MIG-5", gpu=GPU, gpu_instance=5),)
     view.add(msgspec.structs.replace(what, instances=mig))
-    processes = (
-        GpuProcess(gpu=GPU, pid=1),
-        GpuProcess(gpu=GPU, instance=5, pid=2, name='my"app', memory_bytes=3),
-    )
+    processes = (GpuProcess(gpu=GPU, pid=1), GpuProcess(gpu=GPU, instance=5, pid=2, name='my"app', memory_bytes=3))
     send(view, NodeJobs(session=7, version=2, at=view.wall(), processes=processes))
     async with door(view) as client:
         lines = [
-            line
-            for line in (await client.text("/metrics/node/n1"))[1].splitlines()
-            if line.startswith(f"{FAMILY}{{")
+            line for line in (await client.text("/metrics/node/n1"))[1].splitlines() if line.startswith(f"{FAMILY}{{")
         ]
     (line,) = lines
     assert 'gpu_instance="5",pid="2",process="my\\"app"} 3' in line
@@ -203,8 +197,6 @@ async def test_promtool_finds_nothing_to_say_about_processes() -> None:
     async with door(await cluster(FULL)) as client:
         page = (await client.text("/metrics/node/n1"))[1]
     assert FAMILY in page
-    done = await asyncio.create_subprocess_exec(
-        "promtool", "check", "metrics", stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
+    done = await asyncio.create_subprocess_exec("promtool", "check", "metrics", stdin=PIPE, stdout=PIPE, stderr=PIPE)
     said = await done.communicate(page.encode())
     assert (done.returncode, *said) == (0, b"", b"")

@@ -149,9 +149,7 @@ async def beat(view: FakeView, seq: int) -> None:
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="apt-get install prometheus")
-async def test_prometheus_scrapes_node_by_node_and_a_gpu_that_vanishes_goes_stale(
-    tmp_path: Path,
-) -> None:
+async def test_prometheus_scrapes_node_by_node_and_a_gpu_that_vanishes_goes_stale(tmp_path: Path) -> None:
     """`up` and `instance` are the node's, labels are not doubled, and old watts end."""
     view = await small_cluster()
     async with door(view) as client, prometheus(tmp_path, discovering(client)) as server:
@@ -200,21 +198,16 @@ SHIPPED = Path(__file__).parents[2] / "deploy" / "prometheus" / "prometheus.yml"
 
 
 @pytest.mark.skipif(
-    shutil.which("prometheus") is None or shutil.which("openssl") is None,
-    reason="apt-get install prometheus openssl",
+    shutil.which("prometheus") is None or shutil.which("openssl") is None, reason="apt-get install prometheus openssl"
 )
 @pytest.mark.parametrize("shown", [True, False], ids=["with the token", "without"])
-async def test_the_shipped_settings_scrape_over_https_with_a_token(
-    tmp_path: Path, shown: bool
-) -> None:
+async def test_the_shipped_settings_scrape_over_https_with_a_token(tmp_path: Path, shown: bool) -> None:
     """By the lines that are comments in them."""
     authority = make_authority(tmp_path)
     cert, key = issue(authority, tmp_path / "tls", 7)
     tokens, secret = tmp_path / "tokens.json", tmp_path / "kilowatch.token"
     secret.write_text(add_token(tokens, "prometheus", AccessScope.READ))
-    config = HttpConfig(
-        listen="127.0.0.1:0", anonymous_read=False, tokens_file=tokens, tls_cert=cert, tls_key=key
-    )
+    config = HttpConfig(listen="127.0.0.1:0", anonymous_read=False, tokens_file=tokens, tls_cert=cert, tls_key=key)
     view = await small_cluster()
     async with listening(view, config) as (_, port):
         text = SHIPPED.read_text().replace("#S ", "").replace("#T " if shown else "nothing", "")
@@ -236,9 +229,10 @@ async def test_the_shipped_settings_scrape_over_https_with_a_token(
                 found = {(labels["job"], labels["instance"]): value for labels, value in up}
                 if shown:
                     return found == {
-                        ("kilowatch", "n1"): 1, ("kilowatch", "n2"): 1,
+                        ("kilowatch", "n1"): 1,
+                        ("kilowatch", "n2"): 1,
                         ("kilowatch-aggregator", f"127.0.0.1:{port}"): 1,
-                    }  # fmt: skip
+                    }
                 return found == {("kilowatch-aggregator", f"127.0.0.1:{port}"): 0}
 
             await until(view, seen)

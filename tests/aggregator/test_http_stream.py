@@ -84,9 +84,7 @@ async def test_another_request_replaces_the_one_before() -> None:
         await socket.send_json(POWER)
         await receive(socket)
         await receive(socket)
-        await socket.send_json(
-            {"table": "node", "columns": ["node_wall_power_watts"], "rows": {"nodes": ["n2", "n9"]}}
-        )
+        await socket.send_json({"table": "node", "columns": ["node_wall_power_watts"], "rows": {"nodes": ["n2", "n9"]}})
         message = await receive(socket)
         while message["type"] != "rows":
             message = await receive(socket)
@@ -115,9 +113,7 @@ async def test_only_rows_that_changed_are_sent_if_asked_for() -> None:
     """A number that is the same, and a gap with the same reason, is no change."""
     view = await small_cluster()
     async with door(view) as client, await connect(client) as socket:
-        await socket.send_json(
-            {"columns": ["gpu_temperature_celsius", "gpu_module_power_watts"], "changes": True}
-        )
+        await socket.send_json({"columns": ["gpu_temperature_celsius", "gpu_module_power_watts"], "changes": True})
         await receive(socket)
         assert (await receive(socket))["only"] is None
         blocks = readings(view.fleet.nodes["n2"].inventory, 0)
@@ -129,10 +125,7 @@ async def test_only_rows_that_changed_are_sent_if_asked_for() -> None:
         await view.flush()
         data = await receive(socket)
         assert data["only"] == [2, 3]
-        assert data["columns"] == {
-            "gpu_temperature_celsius": [71.5, None],
-            "gpu_module_power_watts": [None, None],
-        }
+        assert data["columns"] == {"gpu_temperature_celsius": [71.5, None], "gpu_module_power_watts": [None, None]}
         assert data["gaps"]["gpu_temperature_celsius"] == {"*": "device_lost"}
         assert (data["of"], data["reporting"]) == (4, 3)
 
@@ -205,9 +198,7 @@ async def test_alerts_and_events_come_if_asked_for_and_only_when_new() -> None:
         assert kinds[2]["alerts"] == []
         assert [each["id"] for each in kinds[3]["events"]] == ["7-1"]
         view.happened.insert(0, Event(id="7-2", node="n1", at=2, kind="gpu_lost"))
-        view.raised = [
-            Alert(key="a/n1/", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1")
-        ]
+        view.raised = [Alert(key="a/n1/", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1")]
         await view.tick(1)
         kinds = [await receive(socket) for _ in range(3)]
         assert [each["type"] for each in kinds] == ["data", "alerts", "events"]
@@ -224,11 +215,7 @@ async def test_alerts_and_events_come_if_asked_for_and_only_when_new() -> None:
         ('{"colums": []}', "request", "Did you mean 'columns'?"),
         ('{"every": 0.01}', "every", "Use 0.2 to 3600 seconds."),
         ('{"every": "fast"}', "every", "Send one JSON object."),
-        (
-            '{"table": "gpus"}',
-            "table",
-            "Did you mean 'gpu'? Write gpu, link, node, port or instance.",
-        ),
+        ('{"table": "gpus"}', "table", "Did you mean 'gpu'? Write gpu, link, node, port or instance."),
         ('{"rows": {"nodes": [1]}}', "rows.nodes[0]", "Send one JSON object."),
         ("[" * 100_000, None, None),  # longer than a request may be: the socket is closed
         ("hello", "request", "Send one JSON object."),

@@ -46,9 +46,23 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_authority(folder: Path) -> Path:
     """Make a private authority in a folder; returns that."""
-    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.crt"), "-days", "2",
-            "-subj", "/CN=an authority of our own")  # fmt: skip
+    openssl(
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-keyout",
+        str(folder / "ca.key"),
+        "-out",
+        str(folder / "ca.crt"),
+        "-days",
+        "2",
+        "-subj",
+        "/CN=an authority of our own",
+    )
     return folder
 
 
@@ -57,11 +71,38 @@ def issue(authority: Path, folder: Path, serial: int) -> tuple[Path, Path]:
     folder.mkdir(exist_ok=True)
     cert, key, asked = folder / "http.crt", folder / "http.key", folder / "http.csr"
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-keyout", str(folder / "new.key"), "-out", str(asked), "-subj", "/CN=aggregator")  # fmt: skip
-    openssl("x509", "-req", "-in", str(asked), "-CA", str(authority / "ca.crt"), "-CAkey",
-            str(authority / "ca.key"), "-set_serial", str(serial), "-days", "2", "-extfile",
-            str(folder / "names"), "-out", str(folder / "new.crt"))  # fmt: skip
+    openssl(
+        "req",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-keyout",
+        str(folder / "new.key"),
+        "-out",
+        str(asked),
+        "-subj",
+        "/CN=aggregator",
+    )
+    openssl(
+        "x509",
+        "-req",
+        "-in",
+        str(asked),
+        "-CA",
+        str(authority / "ca.crt"),
+        "-CAkey",
+        str(authority / "ca.key"),
+        "-set_serial",
+        str(serial),
+        "-days",
+        "2",
+        "-extfile",
+        str(folder / "names"),
+        "-out",
+        str(folder / "new.crt"),
+    )
     (folder / "new.key").rename(key)
     (folder / "new.crt").rename(cert)
     return cert, key
@@ -69,9 +110,7 @@ def issue(authority: Path, folder: Path, serial: int) -> tuple[Path, Path]:
 
 def config_of(folder: Path, cert: Path, key: Path | None) -> HttpConfig:
     """Settings of a listener with a certificate."""
-    return HttpConfig(
-        listen="127.0.0.1:0", tls_cert=cert, tls_key=key, tokens_file=folder / "tokens.json"
-    )
+    return HttpConfig(listen="127.0.0.1:0", tls_cert=cert, tls_key=key, tokens_file=folder / "tokens.json")
 
 
 async def serial(port: int, trusted: Path) -> int:
@@ -118,9 +157,7 @@ async def test_commands_and_the_dashboard_trust_an_authority_that_is_named(
         assert "UNKNOWN: https" not in status.stdout
         async with following(where) as feed:
             await until(lambda: feed.connection.state is ConnectionState.LIVE)
-    wrong = await asyncio.to_thread(
-        kilowatch, "alerts", where, "--ca", str(tmp_path / "tokens.json")
-    )
+    wrong = await asyncio.to_thread(kilowatch, "alerts", where, "--ca", str(tmp_path / "tokens.json"))
     assert wrong.exit_code == 64
     assert "it holds no certificate" in wrong.stderr
 
@@ -142,9 +179,7 @@ async def test_a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_n
                 await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    "fault", ["no such file", "no certificate", "of another key", "a password"]
-)
+@pytest.mark.parametrize("fault", ["no such file", "no certificate", "of another key", "a password"])
 def test_a_certificate_that_can_not_be_used_is_an_error_at_the_start(
     tmp_path: Path, authority: Path, fault: str
 ) -> None:
@@ -164,9 +199,7 @@ def test_a_certificate_that_can_not_be_used_is_an_error_at_the_start(
         config_of(tmp_path, cert, key).certificate()
 
 
-def test_a_key_alone_is_an_error_and_both_may_be_in_one_file(
-    tmp_path: Path, authority: Path
-) -> None:
+def test_a_key_alone_is_an_error_and_both_may_be_in_one_file(tmp_path: Path, authority: Path) -> None:
     cert, key = issue(authority, tmp_path / "one", 1)
     with pytest.raises(ConfigError, match="there is no certificate to it"):
         HttpConfig(tls_key=key).certificate()

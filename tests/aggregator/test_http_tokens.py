@@ -55,9 +55,7 @@ def example(op: Operation) -> str:
 async def send(client: Door, op: Operation, headers: dict[str, str]) -> int:
     """Return the status of an operation's answer."""
     body = None if op.method == "get" else {}
-    async with client.session.request(
-        op.method, client.url + example(op), json=body, headers=headers
-    ) as answer:
+    async with client.session.request(op.method, client.url + example(op), json=body, headers=headers) as answer:
         return answer.status
 
 
@@ -97,7 +95,7 @@ async def test_each_operation_is_open_to_its_scope_alone(tmp_path: Path, listen:
 async def test_the_token_of_a_user_is_good_for_jobs_alone(tmp_path: Path, listen: str) -> None:
     """Whatever else is asked is 403, also where somebody wrote a scope beside the user."""
     path = tmp_path / "tokens.json"
-    secrets = [add_token(path, "ada", user="ada"), add_token(path, "eve", AccessScope.ADMIN, user="ada")]  # fmt: skip
+    secrets = [add_token(path, "ada", user="ada"), add_token(path, "eve", AccessScope.ADMIN, user="ada")]
     config = HttpConfig(listen=listen, tokens_file=path)
     assert {op.id for op in OPERATIONS if op.own} == {"jobs", "job"}
     async with door(await small_cluster(), config) as client:
@@ -110,9 +108,7 @@ async def test_the_token_of_a_user_is_good_for_jobs_alone(tmp_path: Path, listen
             for route in PAGES:  # its own jobs too: a page shows whose the others are
                 page = re.sub(r"\{.*?\}", "n1", route)
                 for method in ("GET", "HEAD"):
-                    found = await client.session.request(
-                        method, client.url + page, headers=bearer(secret)
-                    )
+                    found = await client.session.request(method, client.url + page, headers=bearer(secret))
                     assert found.status == 403, (method, page)
             body = (await client.json("/api/v1/nodes", headers=bearer(secret)))[1]
             assert "sees the jobs of the user 'ada' alone" in body["error"]["what"]
@@ -220,9 +216,7 @@ async def test_the_token_signs_and_a_name_in_the_body_is_a_note(tmp_path: Path) 
         ({"starts": "2090-01-01T08:00:00Z", "for": "4h"}, 200),
     ],
 )
-async def test_a_long_silence_needs_admin_and_is_shown(
-    tmp_path: Path, asked: dict[str, Any], status: int
-) -> None:
+async def test_a_long_silence_needs_admin_and_is_shown(tmp_path: Path, asked: dict[str, Any], status: int) -> None:
     """A silence of every page for a year is no slip of the hand."""
     path = tmp_path / "tokens.json"
     secret = add_token(path, "bot", AccessScope.SILENCE)
@@ -263,21 +257,11 @@ async def test_reading_without_a_token_is_a_setting() -> None:
             basic = {"Authorization": "Basic YW5uOnNlY3JldA=="}  # for a proxy before it
             assert (await client.json("/api/v1/nodes", headers=basic))[0] == status
             if setting:  # a name that points here is no way in
-                assert (await client.json("/api/v1/nodes", headers={"Host": "evil.example"}))[
-                    0
-                ] == 421
+                assert (await client.json("/api/v1/nodes", headers={"Host": "evil.example"}))[0] == 421
     make_app(FakeView(), HttpConfig(listen=OPEN, anonymous_read=True))  # without any token
 
 
-WORDS = (
-    "mallory",
-    "eve, +49 30 1234",
-    "train-llm",
-    "acct-42",
-    "/opt/secret",
-    "pythonsecret",
-    "because-of-it",
-)
+WORDS = ("mallory", "eve, +49 30 1234", "train-llm", "acct-42", "/opt/secret", "pythonsecret", "because-of-it")
 
 
 async def private() -> FakeView:
@@ -287,48 +271,69 @@ async def private() -> FakeView:
         msgspec.structs.replace(
             inventory("n1"), host={"job": "train-llm", "user": "mallory", "account": "acct-42", "rack": "r1"}
         )
-    )  # fmt: skip
+    )
     labels = {
         "job": "train-llm", "user": "mallory", "process": "pythonsecret", "account": "acct-42",
         "command": "/opt/secret --all", "rack": "r1",
     }  # fmt: skip
     view.raised = [
         Alert(
-            key="a/n1/GPU-n1-0", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1",
-            gpu="GPU-n1-0", labels=labels, owner="eve, +49 30 1234", summary="train-llm of mallory fails on n1",
+            key="a/n1/GPU-n1-0",
+            rule="a",
+            state=AlertState.FIRING,
+            severity=Severity.PAGE,
+            node="n1",
+            gpu="GPU-n1-0",
+            labels=labels,
+            owner="eve, +49 30 1234",
+            summary="train-llm of mallory fails on n1",
             description="Xid 13, pid=77, name=pythonsecret (pythonsecret) ran /opt/secret --all",
         )
-    ]  # fmt: skip
+    ]
     event = Event(
-        id="7-1", node="n1", at=START, kind="xid", gpu="GPU-n1-0",
+        id="7-1",
+        node="n1",
+        at=START,
+        kind="xid",
+        gpu="GPU-n1-0",
         message="NVRM: Xid (PCI:0000:01:00): 31, pid=77, name=pythonsecret, Ch 1",
         data={"xid": 31, "process": "pythonsecret", "line": "pid=77, name=pythonsecret"},
-    )  # fmt: skip
+    )
     view.happened = [event]
     view.memory.write(Batch(events=[StoredEvent(event, START)]))
     now, wall = view.now(), view.wall()
     manager = view.pipeline.manager
     manager.receive(view.raised, now, wall)
     manager.silence(
-        [Matcher("user", "mallory"), Matcher("node", "n2")], who="mallory", why="because-of-it",
-        starts=None, ends=wall + 10**12, maintenance=False, now=now, wall_ns=wall,
-    )  # fmt: skip
-    manager.acknowledge(
-        "a/n1/GPU-n1-0", who="mallory", why="because-of-it", until=None, now=now, wall_ns=wall
+        [Matcher("user", "mallory"), Matcher("node", "n2")],
+        who="mallory",
+        why="because-of-it",
+        starts=None,
+        ends=wall + 10**12,
+        maintenance=False,
+        now=now,
+        wall_ns=wall,
     )
+    manager.acknowledge("a/n1/GPU-n1-0", who="mallory", why="because-of-it", until=None, now=now, wall_ns=wall)
     incident = manager.incident("a/n1/GPU-n1-0")
-    beside = msgspec.structs.replace(view.raised[0], key="b", summary="pythonsecret of train-llm", since=START)  # fmt: skip
+    beside = msgspec.structs.replace(view.raised[0], key="b", summary="pythonsecret of train-llm", since=START)
     lead = msgspec.structs.replace(view.raised[0], since=START)
     card = card_of(
-        lead, incident, None, Links(), events=[event], alerts=[beside],
-        readings=EvidenceReadings(), history=None, missing={}, now=wall,
-    )  # fmt: skip
+        lead,
+        incident,
+        None,
+        Links(),
+        events=[event],
+        alerts=[beside],
+        readings=EvidenceReadings(),
+        history=None,
+        missing={},
+        now=wall,
+    )
     assert card.lines
     assert card.nearby
     assert isinstance(view.delivery, FakePost)
-    view.delivery.cards = {
-        incident.key: EvidenceReply(at=wall, incident=incident.key, cards=(card,))
-    }
+    view.delivery.cards = {incident.key: EvidenceReply(at=wall, incident=incident.key, cards=(card,))}
     return view
 
 
@@ -341,13 +346,9 @@ async def pages(client: Door, headers: dict[str, str]) -> str:
         path = example(op).replace("node/node", "node/n1").replace("dcgm/node", "dcgm/n1")
         path = path.replace("nodes/none", "nodes/n1").replace("gpus/uuid", "gpus/GPU-n1-0")
         path = path.replace("incidents/none", "incidents/a%2Fn1%2FGPU-n1-0")
-        query = {"/api/v1/history": "?metric=gpu_power_watts&gpu=GPU-n1-0&from=-1h"}.get(
-            op.path, ""
-        )
+        query = {"/api/v1/history": "?metric=gpu_power_watts&gpu=GPU-n1-0&from=-1h"}.get(op.path, "")
         status, body, _ = await client.text(path + query, headers=headers)
-        refused = (
-            op.id in {"job", "nodeJobs"} and not headers
-        )  # whether there is one would tell of its user
+        refused = op.id in {"job", "nodeJobs"} and not headers  # whether there is one would tell of its user
         assert status in ({401} if refused else {200, 404, 503}), (path, body)
         found.append(body)
     async with client.session.ws_connect(f"{client.url}/api/v1/stream", headers=headers) as socket:
@@ -384,9 +385,7 @@ def test_what_is_hidden_keeps_its_type_and_what_is_not_stays() -> None:
         "text": "by ann",
     }
     found = json.loads(public_json(json.dumps(body).encode()))
-    assert found == {
-        "user": "", "gpu": 3, "output": "", "list": [{"job": [], "who": {}, "pid": 7}], "text": "by …",
-    }  # fmt: skip
+    assert found == {"user": "", "gpu": 3, "output": "", "list": [{"job": [], "who": {}, "pid": 7}], "text": "by …"}
     owned = {"owner": "facility", "remediation": "facility", "text": "call the facility"}
     assert json.loads(public_json(json.dumps(owned).encode())) == owned | {"owner": ""}
     page = b'# HELP a job="x"\na{job="x"} 1\na{job=""} 2\nb{n="job=\\"x\\"",user="u"} 3\nb{node="n"} 4\nc 5\n'
@@ -395,12 +394,9 @@ def test_what_is_hidden_keeps_its_type_and_what_is_not_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "job"),
-    [("a", "12"), ("12", "a"), ("on", "3"), ("of", "7"), ("bo", "4711"), ("1", "1")],
+    ("user", "job"), [("a", "12"), ("12", "a"), ("on", "3"), ("of", "7"), ("bo", "4711"), ("1", "1")]
 )
-def test_a_name_as_short_as_a_word_is_hidden_where_texts_name_somebody_alone(
-    user: str, job: str
-) -> None:
+def test_a_name_as_short_as_a_word_is_hidden_where_texts_name_somebody_alone(user: str, job: str) -> None:
     """And nowhere else: a user `a` and a job `12` would blank every sentence."""
     told = [
         f"job {job} of {user} has GPUs allocated and does nothing with any of them",
@@ -411,11 +407,8 @@ def test_a_name_as_short_as_a_word_is_hidden_where_texts_name_somebody_alone(
         f"Acknowledged by {user}, left over from job {job}, which has ended",
         f"the user '{user}' alone",
     ]
-    plain = [
-        "a fault of a GPU on 12 of 12 nodes: 3 of 4711 W, 1 of 7 links",
-        "GPU 1 of n1 is on a bus of 12 V",
-    ]
-    body = {"rows": [{"user": user, "job_id": job, "summary": text} for text in told], "plain": plain}  # fmt: skip
+    plain = ["a fault of a GPU on 12 of 12 nodes: 3 of 4711 W, 1 of 7 links", "GPU 1 of n1 is on a bus of 12 V"]
+    body = {"rows": [{"user": user, "job_id": job, "summary": text} for text in told], "plain": plain}
     found = json.loads(public_json(json.dumps(body).encode()))
     shown = [row["summary"] for row in found["rows"]]
     assert shown == [
@@ -444,19 +437,9 @@ def test_a_register_compares_with_every_token() -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        '{"tokens": [{"name": "a"}]}',
-        '{"tokens": [], "more": 1}',
-        "\xff",
-        '{"tokens": [' + "1," * 9,
-    ],
+    "content", ["", "[]", '{"tokens": [{"name": "a"}]}', '{"tokens": [], "more": 1}', "\xff", '{"tokens": [' + "1," * 9]
 )
-async def test_no_token_of_a_broken_file_counts_until_it_is_written_anew(
-    tmp_path: Path, content: str
-) -> None:
+async def test_no_token_of_a_broken_file_counts_until_it_is_written_anew(tmp_path: Path, content: str) -> None:
     """The listener starts, closed to those who have a token and open to nobody more: it is never one without
     tokens, which would be refused at the start, and the pager with it."""
     path = tmp_path / "tokens.json"

@@ -39,9 +39,7 @@ from tui.screens.node import node_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 READS = {op.path: op for op in OPERATIONS if op.method == "get"}
-MESSAGES = (
-    StreamRequest, StreamRows, StreamData, StreamPacked, StreamAlerts, StreamEvents, StreamError,
-)  # fmt: skip
+MESSAGES = (StreamRequest, StreamRows, StreamData, StreamPacked, StreamAlerts, StreamEvents, StreamError)
 
 
 def types_within(kind: object, seen: set[type]) -> Iterator[type]:
@@ -68,11 +66,7 @@ def test_every_type_of_an_operation_is_defined_in_api() -> None:
     """What it is made of too; devices and events are those of the bus."""
     seen: set[type] = set()
     kinds = [kind for op in OPERATIONS for kind in (op.reply, op.body) if kind is not None]
-    modules = {
-        cls.__name__: cls.__module__
-        for kind in (*kinds, *MESSAGES)
-        for cls in types_within(kind, seen)
-    }
+    modules = {cls.__name__: cls.__module__ for kind in (*kinds, *MESSAGES) for cls in types_within(kind, seen)}
     elsewhere = {
         name: module
         for name, module in modules.items()
@@ -100,9 +94,7 @@ def test_api_imports_only_telemetry_and_what_is_light() -> None:
 
 
 @pytest.mark.parametrize(("path", "request_path"), EXAMPLES, ids=[each[1] for each in EXAMPLES])
-async def test_a_client_decodes_every_answer_and_loses_nothing(
-    path: str, request_path: str
-) -> None:
+async def test_a_client_decodes_every_answer_and_loses_nothing(path: str, request_path: str) -> None:
     """Encoded again it is the same."""
     async with door(await busy()) as client:
         _, body, _ = await client.text(request_path)
@@ -117,13 +109,9 @@ DOCUMENTS: list[DocumentRequest] = [
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=[each.path[:70] for each in DOCUMENTS])
-async def test_the_dashboard_decodes_what_a_running_aggregator_answers(
-    document: DocumentRequest,
-) -> None:
+async def test_the_dashboard_decodes_what_a_running_aggregator_answers(document: DocumentRequest) -> None:
     """Each document in its own type, in its short form too."""
-    operation = next(
-        op for op in OPERATIONS if op.method == "get" and fits(op.path, f"/{document.path}")
-    )
+    operation = next(op for op in OPERATIONS if op.method == "get" and fits(op.path, f"/{document.path}"))
     assert document.kind is operation.reply
     async with door(await busy()) as client:
         status, body, _ = await client.text(f"/{document.path}")
@@ -157,9 +145,7 @@ def test_a_newer_servers_words_and_fields_are_accepted_by_a_client() -> None:
     (alert,) = found.alerts
     assert (alert.state, alert.subject, alert.notification) == ("snoozed", "rack", "delegated")
     assert alert.severity is Severity.PAGE
-    assert (
-        msgspec.json.decode(msgspec.json.encode(alert), type=dict[str, Any])["state"] == "snoozed"
-    )
+    assert msgspec.json.decode(msgspec.json.encode(alert), type=dict[str, Any])["state"] == "snoozed"
 
 
 def test_settings_and_requests_refuse_an_unknown_word() -> None:
@@ -181,9 +167,7 @@ OLDER: list[tuple[dict[str, Any], type[msgspec.Struct]]] = [
 
 
 @pytest.mark.parametrize(("body", "kind"), OLDER, ids=[kind.__name__ for _, kind in OLDER])
-def test_an_older_servers_answer_lacks_newer_fields(
-    body: dict[str, Any], kind: type[msgspec.Struct]
-) -> None:
+def test_an_older_servers_answer_lacks_newer_fields(body: dict[str, Any], kind: type[msgspec.Struct]) -> None:
     """They have defaults."""
     assert decode(msgspec.json.encode(body), kind)
 

@@ -33,9 +33,7 @@ def xid(number: int, at: int, name: str) -> Event:
     return Event(id=name, node="n1", at=at, kind="xid", gpu="GPU-n1-1", data={"xid": number})
 
 
-async def test_an_event_stands_there_with_its_meaning_and_the_second_in_which_it_last_came() -> (
-    None
-):
+async def test_an_event_stands_there_with_its_meaning_and_the_second_in_which_it_last_came() -> None:
     view = await small_cluster()
     view.happened = [xid(79, START, "7-1")]
     async with door(view) as client:
@@ -55,11 +53,7 @@ async def test_an_event_stands_there_with_its_meaning_and_the_second_in_which_it
         found = await read(client, "/metrics/node/n1?labels=device")
         bare = frozenset(its - {("cluster", "lab"), ("node", "n1")})
         assert found["event_timestamp_seconds", bare] == START / 1e9 + 5
-        assert not [
-            1
-            for name, _ in await read(client, "/metrics/node/n2")
-            if name == "event_timestamp_seconds"
-        ]
+        assert not [1 for name, _ in await read(client, "/metrics/node/n2") if name == "event_timestamp_seconds"]
 
 
 async def test_a_flood_of_kinds_is_bounded() -> None:

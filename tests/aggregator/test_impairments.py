@@ -150,9 +150,7 @@ def test_each_impairment_is_an_alert_and_resolves_in_its_rules_own_time() -> Non
     pipeline.impairments.report("store_failing", "store/disk", "no room left", whole=True)
 
     def at(second: int) -> list[tuple[str, AlertState]]:
-        pipeline.evaluate(
-            Fleet(), float(second), second * 10**9, (), listening=True, snapshots=()
-        )  # fmt: skip
+        pipeline.evaluate(Fleet(), float(second), second * 10**9, (), listening=True, snapshots=())
         return [(one.key, one.state) for one in pipeline.alerts()]
 
     for second in range(61):

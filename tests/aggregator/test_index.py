@@ -11,14 +11,10 @@ from aggregator.store.index import SECOND, Index, choose
 from aggregator.store.manifest import RAW, SealedFile
 
 
-def file(
-    name: str, *, period: int = 0, kind: str = RAW, devices: tuple[str, str] = ("a", "z")
-) -> SealedFile:
+def file(name: str, *, period: int = 0, kind: str = RAW, devices: tuple[str, str] = ("a", "z")) -> SealedFile:
     """Return a file of an hour that begins at `period`."""
     last = (period + 3599 if kind == RAW else period + 3600 - int(kind)) * SECOND
-    return SealedFile(
-        name, kind, "gpu_fast", period, period + 3600, 1, 10, period * SECOND, last, *devices, []
-    )
+    return SealedFile(name, kind, "gpu_fast", period, period + 3600, 1, 10, period * SECOND, last, *devices, [])
 
 
 def found(index: Index, device: str, start: int, end: int, step: float = 0.0) -> set[str]:
@@ -44,18 +40,14 @@ def test_only_the_slice_of_the_device_is_read() -> None:
 
 def test_a_period_that_was_sealed_twice_has_overlapping_slices() -> None:
     """Every slice that may hold the device counts, also one far to the left."""
-    index = Index(
-        [file("wide", devices=("a", "z")), file("b", devices=("b", "c")), file("d", devices=("d", "e"))]
-    )  # fmt: skip
+    index = Index([file("wide", devices=("a", "z")), file("b", devices=("b", "c")), file("d", devices=("d", "e"))])
     assert found(index, "e", 0, 10) == {"wide", "d"}
     assert found(index, "k", 0, 10) == {"wide"}
 
 
 def test_each_period_is_read_from_one_kind_alone() -> None:
     """The coarsest roll-up that divides the step, where the period has it."""
-    index = Index(
-        [file("raw"), file("10", kind="10"), file("60", kind="60"), file("old", period=3600, kind="60")]
-    )  # fmt: skip
+    index = Index([file("raw"), file("10", kind="10"), file("60", kind="60"), file("old", period=3600, kind="60")])
     assert found(index, "m", 0, 7200, step=120) == {"60", "old"}
     assert found(index, "m", 0, 7200, step=30) == {"10", "old"}
     assert found(index, "m", 0, 7200) == {"raw", "old"}

@@ -28,8 +28,7 @@ BODY = {
     "2 bad": {"code": "invalid", "message": "unable to parse 'gpu v=': missing field value"},
     "2 partial": {
         "code": "unprocessable entity",
-        "message": "failure writing points to database: partial write: points beyond retention "
-        "policy dropped=4",
+        "message": "failure writing points to database: partial write: points beyond retention policy dropped=4",
     },
     "2 type": {
         "code": "unprocessable entity",
@@ -38,20 +37,22 @@ BODY = {
     },
     "2 token": {"code": "unauthorized", "message": "unauthorized access"},
     "2 bucket": {"code": "not found", "message": 'bucket "kilowatch/raw" not found'},
-    "2 large": {"code": "request too large", "message": "unable to read data: points batch is "
-                "too large"},
+    "2 large": {"code": "request too large", "message": "unable to read data: points batch is too large"},
     "2 limit": {"code": "too many requests", "message": "org has exceeded limited_write plan"},
     "3 partial": {
         "error": "partial write of line protocol occurred",
         "data": [
             {"original_line": "gpu v=", "line_number": 2, "error_message": "no value"},
-            {"original_line": "gpu v=1u", "line_number": 5,
-             "error_message": "invalid column type for column 'v', expected iox::column_type::field"
-             "::float, got iox::column_type::field::uinteger"},
+            {
+                "original_line": "gpu v=1u",
+                "line_number": 5,
+                "error_message": "invalid column type for column 'v', expected iox::column_type::field"
+                "::float, got iox::column_type::field::uinteger",
+            },
         ],
     },
     "3 token": {"error": "the request was not authenticated"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -76,9 +77,7 @@ BODY = {
         (418, "a teapot", WriteAction.FIX, {}),
     ],
 )
-def test_each_answer_has_one_meaning(
-    status: int, body: str, move: WriteAction, refused: dict[str, int]
-) -> None:
+def test_each_answer_has_one_meaning(status: int, body: str, move: WriteAction, refused: dict[str, int]) -> None:
     text = json.dumps(BODY[body]) if body in BODY else body
     verdict = evaluate(ServerReply(status, text), 100, NOW)
     assert (verdict.action, dict(verdict.refused)) == (move, refused)
@@ -88,14 +87,7 @@ def test_each_answer_has_one_meaning(
 
 @pytest.mark.parametrize(
     ("header", "wait"),
-    [
-        ("7", 7.0),
-        ("Wed, 18 Nov 2026 11:07:00 GMT", 20.0),
-        ("86400", 600.0),
-        ("-5", None),
-        ("soon", None),
-        ("", None),
-    ],
+    [("7", 7.0), ("Wed, 18 Nov 2026 11:07:00 GMT", 20.0), ("86400", 600.0), ("-5", None), ("soon", None), ("", None)],
 )
 def test_retry_after_is_seconds_or_a_date_and_has_an_end(header: str, wait: float | None) -> None:
     found = evaluate(ServerReply(429, "", header), 1, NOW).wait
@@ -226,13 +218,9 @@ def test_a_request_that_breaks_the_server_is_given_up_when_the_next_one_does_not
     parts.close()
 
 
-def test_a_request_is_not_given_up_for_a_server_that_asks_to_wait(
-    tmp_path: Path, scripted: Start
-) -> None:
+def test_a_request_is_not_given_up_for_a_server_that_asks_to_wait(tmp_path: Path, scripted: Start) -> None:
     head = iter([Reply(500, "panic")] * HOPELESS + [Reply(503)])
-    server = scripted(
-        lambda request: next(head, Reply()) if b"head" in lines(request)[0] else Reply()
-    )
+    server = scripted(lambda request: next(head, Reply()) if b"head" in lines(request)[0] else Reply())
     parts = SenderParts(tmp_path, server.url)
     parts.spool.append([record("head v=1 5"), record("gpu v=1 5")])
     for _ in range(HOPELESS):
@@ -262,9 +250,7 @@ def test_a_server_that_fails_now_and_then_costs_no_point(tmp_path: Path, scripte
 
 
 def test_a_server_that_has_too_much_to_do_is_waited_for(tmp_path: Path, scripted: Start) -> None:
-    server = scripted(
-        lambda request: Reply(500, "timeout") if b"head" in lines(request)[0] else Reply()
-    )
+    server = scripted(lambda request: Reply(500, "timeout") if b"head" in lines(request)[0] else Reply())
     parts = SenderParts(tmp_path, server.url)
     parts.spool.append([record("head v=1 5"), record("gpu v=1 5")])
     for _ in range(3 * HOPELESS):
@@ -274,9 +260,7 @@ def test_a_server_that_has_too_much_to_do_is_waited_for(tmp_path: Path, scripted
     parts.close()
 
 
-def test_a_server_that_does_not_answer_in_time_costs_one_wait(
-    tmp_path: Path, scripted: Start
-) -> None:
+def test_a_server_that_does_not_answer_in_time_costs_one_wait(tmp_path: Path, scripted: Start) -> None:
     import threading
 
     gate = threading.Event()
@@ -296,10 +280,7 @@ def test_a_server_that_does_not_answer_in_time_costs_one_wait(
 
 def test_nobody_there_is_said_with_the_address(tmp_path: Path) -> None:
     config = influx_config(f"http://127.0.0.1:{free_port()}")
-    with (
-        InfluxClient(config) as client,
-        pytest.raises(UnreachableError, match=r"127.0.0.1.*nothing listens there"),
-    ):
+    with InfluxClient(config) as client, pytest.raises(UnreachableError, match=r"127.0.0.1.*nothing listens there"):
         client.server()
     with InfluxClient(config) as client, pytest.raises(StoreError, match="Start the server"):
         prepare(client, lambda _: None)
@@ -311,9 +292,7 @@ def test_nobody_there_is_said_with_the_address(tmp_path: Path) -> None:
 def test_v2_writes_go_to_a_bucket_with_a_token(tmp_path: Path, scripted: Start) -> None:
     server = scripted(lambda _: Reply())
     (tmp_path / "token").write_text("abc==\n")
-    config = influx_config(
-        server.url, api=InfluxApi.V2, org="ours", database="kw", token_file=tmp_path / "token"
-    )
+    config = influx_config(server.url, api=InfluxApi.V2, org="ours", database="kw", token_file=tmp_path / "token")
     with InfluxClient(config) as client:
         client.write("rollup_1m", gzip.compress(b"x"))
     (request,) = server.requests
@@ -351,8 +330,7 @@ class Two:
                         each.update(body)
                 return Reply(200, "{}")
             case "GET", "/api/v2/dbrps":
-                found_ = [each for each in self.mappings
-                          if each["retention_policy"] == request.query["rp"]]  # fmt: skip
+                found_ = [each for each in self.mappings if each["retention_policy"] == request.query["rp"]]
                 return Reply(200, json.dumps({"content": found_}))
             case "POST", "/api/v2/dbrps":
                 self.mappings.append(json.loads(request.body))
@@ -369,12 +347,8 @@ def test_2_x_gets_its_buckets_and_their_mapping_once(scripted: Start) -> None:
     for _ in range(2):
         with InfluxClient(config) as client:
             assert prepare(client, said.append) == InfluxServer("InfluxDB", "2.7.11")
-    assert list(two.buckets) == [
-        "kilowatch/raw", "kilowatch/rollup_1m", "kilowatch/rollup_1h", "kilowatch/events",
-    ]  # fmt: skip
-    assert two.buckets["kilowatch/raw"]["retentionRules"] == [
-        {"type": "expire", "everySeconds": 7 * 86_400}
-    ]
+    assert list(two.buckets) == ["kilowatch/raw", "kilowatch/rollup_1m", "kilowatch/rollup_1h", "kilowatch/events"]
+    assert two.buckets["kilowatch/raw"]["retentionRules"] == [{"type": "expire", "everySeconds": 7 * 86_400}]
     assert [(each["retention_policy"], each["default"]) for each in two.mappings] == [
         ("raw", True), ("rollup_1m", False), ("rollup_1h", False), ("events", False),
     ]  # fmt: skip

@@ -55,9 +55,7 @@ def test_one_command_sets_it_up_and_may_be_run_again(tmp_path: Path, influxd: In
         "events": ("43800h0m0s", False),
     }
     changed = written(tmp_path, influxd.url, "raw_age_seconds = 86400")
-    text = changed.read_text().replace(
-        load(changed, {}).aggregator.store.influxdb.database, database
-    )
+    text = changed.read_text().replace(load(changed, {}).aggregator.store.influxdb.database, database)
     changed.write_text(text)
     looked = kilowatch("influx", "check", "--config", str(changed))
     assert "raw is 168h0m0s, not 1d" in looked.output
@@ -65,9 +63,7 @@ def test_one_command_sets_it_up_and_may_be_run_again(tmp_path: Path, influxd: In
     assert "raw is" not in kilowatch("influx", "check", "--config", str(changed)).output
 
 
-def test_set_up_again_shortens_what_the_server_keeps_in_long_shards(
-    tmp_path: Path, influxd: Influxd
-) -> None:
+def test_set_up_again_shortens_what_the_server_keeps_in_long_shards(tmp_path: Path, influxd: Influxd) -> None:
     """1.x refuses an age shorter than the shards that it made for the age before."""
     file = written(tmp_path, influxd.url)
     assert kilowatch("influx", "setup", "--config", str(file)).exit_code == 0
@@ -87,9 +83,7 @@ def test_set_up_again_shortens_what_the_server_keeps_in_long_shards(
 
 @pytest.mark.parametrize("address", ["influx:8086", "http://influx:99999", "http://influx:port"])
 @pytest.mark.parametrize("command", ["setup", "check"])
-def test_an_address_on_the_command_line_is_looked_at_too(
-    tmp_path: Path, command: str, address: str
-) -> None:
+def test_an_address_on_the_command_line_is_looked_at_too(tmp_path: Path, command: str, address: str) -> None:
     file = written(tmp_path, "http://127.0.0.1:8086", kind="embedded")
     result = kilowatch("influx", command, "--config", str(file), "--url", address)
     assert result.exit_code == 64, result.output
@@ -121,9 +115,7 @@ def test_a_server_that_is_not_set_up_is_a_fault_with_its_cure(
 def test_nobody_there_and_the_wrong_one_there_are_told_apart(
     tmp_path: Path, influxd: Influxd, victoria: VictoriaMetrics
 ) -> None:
-    nobody = kilowatch(
-        "influx", "check", "--config", str(written(tmp_path, f"http://127.0.0.1:{free_port()}"))
-    )
+    nobody = kilowatch("influx", "check", "--config", str(written(tmp_path, f"http://127.0.0.1:{free_port()}")))
     assert nobody.exit_code == 1
     assert "nothing listens there" in nobody.output
     assert "start the server" in nobody.output
@@ -154,9 +146,7 @@ def test_nobody_there_and_the_wrong_one_there_are_told_apart(
         ("spol_bytes = 1", r"influxdb\.spol_bytes: there is no such key.*'spool_bytes'"),
     ],
 )
-def test_a_mistake_in_the_settings_has_its_place_and_its_cure(
-    tmp_path: Path, text: str, expected: str
-) -> None:
+def test_a_mistake_in_the_settings_has_its_place_and_its_cure(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "k.toml"
     path.write_text(f'[aggregator.store]\nkind = "influxdb"\n[aggregator.store.influxdb]\n{text}\n')
     with pytest.raises(ConfigError, match=expected):
@@ -178,9 +168,14 @@ def test_secrets_are_opened_by_config_check_and_are_never_shown(tmp_path: Path) 
 
 def test_the_metrics_page_tells_of_spool_and_sender(tmp_path: Path) -> None:
     sender = SenderMetrics(
-        connected=True, requests=9, failures=2, seconds=1.5, delivered=100, delivered_bytes=5000,
+        connected=True,
+        requests=9,
+        failures=2,
+        seconds=1.5,
+        delivered=100,
+        delivered_bytes=5000,
         refused=Counter(field_type=3),
-    )  # fmt: skip
+    )
     spool = Spool(tmp_path / "spool", 1 << 20)
     spool.append([SpoolRecord("raw", 11, 1_700_000_000_500, 1_700_000_000_900, b"x")])
     page = render(families(sender, spool, {"spool_full": 7})).decode()

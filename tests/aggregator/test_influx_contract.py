@@ -66,9 +66,7 @@ def test_every_reading_comes_back_and_a_gap_is_none(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("step", [7, 10, 60, 600])
-def test_buckets_have_mean_lowest_and_highest_and_counters_their_last(
-    feed: Feed, step: int
-) -> None:
+def test_buckets_have_mean_lowest_and_highest_and_counters_their_last(feed: Feed, step: int) -> None:
     seqs = [seq for seq in range(200) if not 70 <= seq < 95]
     for begin in range(0, len(seqs), 25):
         feed.send("a", *seqs[begin : begin + 25])
@@ -143,8 +141,9 @@ def test_a_batch_and_a_frame_come_twice_and_are_stored_once(feed: Feed) -> None:
     assert feed.store.write(batch) == 3
     assert feed.store.write(batch) == 0
     frames_ = batch.frames
-    batch.frames = Frames(frames_.run, np.array([7, 7, 8]), frames_.sampled_at + 7 * SECOND,
-                          frames_.received_at, frames_.backfilled)  # fmt: skip
+    batch.frames = Frames(
+        frames_.run, np.array([7, 7, 8]), frames_.sampled_at + 7 * SECOND, frames_.received_at, frames_.backfilled
+    )
     assert feed.store.write(batch) == 2
     assert len(ask(feed, "GPU-a-0", BLOCK.names[0], 0).at) == 5
 

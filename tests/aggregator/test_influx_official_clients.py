@@ -33,9 +33,13 @@ def official_3(url: str) -> None:
     """Write the line with the client of InfluxDB 3, as it is set up by default but for waiting for the answer."""
     official: Any = import_module("influxdb_client_3")
     with official.InfluxDBClient3(
-        host=url, token="secret", database="kilowatch/raw", org="lab", enable_gzip=True,
+        host=url,
+        token="secret",
+        database="kilowatch/raw",
+        org="lab",
+        enable_gzip=True,
         write_client_options=official.write_client_options(write_options=official.SYNCHRONOUS),
-    ) as client:  # fmt: skip
+    ) as client:
         client.write(LINE, write_precision="ms")
 
 
@@ -62,15 +66,11 @@ def test_a_write_is_that_of_the_official_client(
         server.close()
     assert (ours.method, ours.path, ours.query) == (theirs.method, theirs.path, theirs.query)
     assert ours.query == {"org": "lab", "bucket": "kilowatch/raw", "precision": "ms"}
-    sent, expected = (
-        {name: each.headers.get(name, "").lower() for name in HEADERS} for each in (ours, theirs)
-    )
+    sent, expected = ({name: each.headers.get(name, "").lower() for name in HEADERS} for each in (ours, theirs))
     assert expected.pop("Content-Type").partition(";")[0] == "text/plain"
     assert sent.pop("Content-Type") == "text/plain; charset=utf-8"
     assert sent == expected == {"Authorization": "token secret", "Content-Encoding": "gzip"}
-    assert (
-        gzip.decompress(ours.body).strip() == gzip.decompress(theirs.body).strip() == LINE.encode()
-    )
+    assert gzip.decompress(ours.body).strip() == gzip.decompress(theirs.body).strip() == LINE.encode()
 
 
 def server_2(request: Request) -> Reply:
@@ -80,31 +80,24 @@ def server_2(request: Request) -> Reply:
             found: Any = {"orgs": [{"id": "0rg", "name": "lab"}]}
         case "GET", "/api/v2/buckets":
             there = request.query.get("name") == "kilowatch/raw"
-            found = {"buckets": [{"id": "b0", "name": "kilowatch/raw", "retentionRules": []}] if there else []}  # fmt: skip
+            found = {"buckets": [{"id": "b0", "name": "kilowatch/raw", "retentionRules": []}] if there else []}
         case "GET", "/api/v2/dbrps":
             found = {"content": []}
         case "GET", "/ping":
             return Reply(204, "", {"X-Influxdb-Build": "OSS", "X-Influxdb-Version": "v2.7.1"})
         case method, path:
-            found = {
-                "id": f"{method}-{path}",
-                "name": "kilowatch/raw",
-                **json.loads(request.body or b"{}"),
-            }
+            found = {"id": f"{method}-{path}", "name": "kilowatch/raw", **json.loads(request.body or b"{}")}
     return Reply(201 if request.method == "POST" else 200, json.dumps(found))
 
 
 def said(requests: Sequence[Request]) -> set[str]:
     """Return the requests in a form that compares."""
     return {
-        json.dumps([one.method, one.path, one.query, json.loads(one.body or b"{}")], sort_keys=True)
-        for one in requests
+        json.dumps([one.method, one.path, one.query, json.loads(one.body or b"{}")], sort_keys=True) for one in requests
     }
 
 
-def test_the_setup_of_influxdb_2_is_that_of_its_official_client(
-    config: Callable[[str], InfluxConfig],
-) -> None:
+def test_the_setup_of_influxdb_2_is_that_of_its_official_client(config: Callable[[str], InfluxConfig]) -> None:
     """Organisation, buckets with their ages, mappings for InfluxQL: the same requests, and no other."""
     official: Any = import_module("influxdb_client")
 
@@ -129,15 +122,20 @@ def test_the_setup_of_influxdb_2_is_that_of_its_official_client(
                     buckets.patch_buckets_id(ident, change)
                 else:
                     new = official.PostBucketRequest(
-                        org_id=organisation, name=name, retention_rules=[rules],
+                        org_id=organisation,
+                        name=name,
+                        retention_rules=[rules],
                         rp=None,  # the client writes "0", which is what the server takes for none
-                    )  # fmt: skip
+                    )
                     ident = buckets.post_buckets(new).id
                 mappings.get_dbr_ps(org_id=organisation, db="kilowatch", rp=policy)
                 mapping = official.DBRPCreate(
-                    org_id=organisation, bucket_id=ident, database="kilowatch", retention_policy=policy,
+                    org_id=organisation,
+                    bucket_id=ident,
+                    database="kilowatch",
+                    retention_policy=policy,
                     default=number == 0,
-                )  # fmt: skip
+                )
                 mappings.post_dbrp(mapping)
             official.PingService(api).get_ping()
         theirs = list(server.requests)

@@ -101,7 +101,9 @@ def test_a_gpu_in_another_slot_is_one_device(feed: InfluxFeed) -> None:
     moved = inventory("a", 2, session=1, version=1)
     other = tuple(reversed([gpu.uuid for gpu in moved.gpus]))
     body = inventory("a", 2, version=1)
-    gpus = tuple(type(gpu)(uuid=uuid, index=gpu.index, name=gpu.name) for gpu, uuid in zip(body.gpus, other, strict=True))  # fmt: skip
+    gpus = tuple(
+        type(gpu)(uuid=uuid, index=gpu.index, name=gpu.name) for gpu, uuid in zip(body.gpus, other, strict=True)
+    )
     feed.inventory(type(body)(node="a", session=1, version=1, taken_at=START, gpus=gpus))
     for seq in range(10, 20):
         feed.second("a", seq=seq)
@@ -126,9 +128,7 @@ def test_an_outage_is_not_filled_from_a_roll_up(tmp_path: Path, influxd: Influxd
     feed.store.close()
 
 
-def test_a_question_of_many_instants_is_divided(
-    feed: InfluxFeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_of_many_instants_is_divided(feed: InfluxFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the parts of its answer put together again."""
     monkeypatch.setattr(past, "LONGEST", 1)
     for seq in range(60):
@@ -147,17 +147,13 @@ def test_a_question_of_many_instants_is_divided(
         np.testing.assert_allclose(got, wanted)
 
 
-def test_who_asks_too_much_is_told_so_and_no_thread_goes_on(
-    feed: InfluxFeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_asks_too_much_is_told_so_and_no_thread_goes_on(feed: InfluxFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "QUERY_SECONDS", -1.0)
     with pytest.raises(StoreError, match=r"it takes more than .* fewer instants"):
         look(feed, 10)
 
 
-def test_half_an_answer_is_no_answer(
-    feed: InfluxFeed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_an_answer_is_no_answer(feed: InfluxFeed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither one that is too long for us, nor one that the server cuts."""
     for seq in range(60):
         feed.second("a", seq=seq)

@@ -31,10 +31,7 @@ def test_a_gpu_of_amd_is_a_series_beside_those_of_nvidia_with_its_model() -> Non
 def test_what_the_board_asks_of_ports_are_rows_of_the_catalogue() -> None:
     rows = {metric.name for metric in CATALOGUE if metric.table is Table.PORT}
     text = "\n".join(
-        query.expr
-        for board in DASHBOARDS
-        for part in board.parts
-        for query in getattr(part, "queries", ())
+        query.expr for board in DASHBOARDS for part in board.parts for query in getattr(part, "queries", ())
     )
     asked = set(re.findall(r'"(port_\w+)"', text)) - {"port_changes"}
     assert asked >= {"port_state", "port_receive_bytes_total"}

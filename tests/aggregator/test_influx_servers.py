@@ -51,9 +51,7 @@ def test_a_missing_database_is_404_and_can_be_made(influxd: Influxd) -> None:
     assert write(config, f"gpu,node=a v=1 {NOW_MS}\n")[1].action is WriteAction.ON
 
 
-def test_an_integer_in_a_float_field_is_refused_counted_and_not_sent_again(
-    influxd: Influxd,
-) -> None:
+def test_an_integer_in_a_float_field_is_refused_counted_and_not_sent_again(influxd: Influxd) -> None:
     config = prepared(influxd.url)
     write(config, f"gpu,node=a v=1 {NOW_MS}\n")
     answer, verdict = write(config, f"gpu,node=a v=2i {NOW_MS + 1}\n")
@@ -74,9 +72,7 @@ def test_of_three_lines_one_is_bad_and_the_others_are_stored(influxd: Influxd) -
     assert len(influxd.rows("select v from gpu", config.database)) == 2
 
 
-def test_victoria_metrics_says_204_to_a_bad_line_so_every_line_must_be_right(
-    victoria: VictoriaMetrics,
-) -> None:
+def test_victoria_metrics_says_204_to_a_bad_line_so_every_line_must_be_right(victoria: VictoriaMetrics) -> None:
     config = influx_config(victoria.url)
     answer, verdict = write(config, f"bad,node=a v=1 {NOW_MS}\nbad,node=b v= {NOW_MS}\n")
     assert answer.status == 204
@@ -94,22 +90,16 @@ def test_what_influxdb_takes_for_no_number_is_never_written(influxd: Influxd, va
     counts = np.array([np.nan, np.inf, 1e300, 2.0**53, 0.0, -1.0, 7.0])
     heads = np.array([f",row={row}" for row in range(7)], object)
     at = np.full(7, NOW * 10**9)
-    (chunk,) = encoder.encode(
-        "odd", heads, at, [LineColumn("v", strange), LineColumn("n", counts, whole=True)]
-    )
+    (chunk,) = encoder.encode("odd", heads, at, [LineColumn("v", strange), LineColumn("n", counts, whole=True)])
     assert write(config, chunk.text.decode())[0].status == 204
     stored = {
         series["tags"]["row"]: series["values"][0][1:]
         for series in influxd.query("select v, n from odd group by row", config.database)
     }
-    assert stored == {
-        "3": [1e20, 2**53], "4": [1e-30, 0], "5": [0.0, -1], "6": [3.4e38, 7],
-    }  # fmt: skip
+    assert stored == {"3": [1e20, 2**53], "4": [1e-30, 0], "5": [0.0, -1], "6": [3.4e38, 7]}
 
 
-def test_points_older_than_the_server_keeps_them_are_dropped_from_the_spool(
-    influxd: Influxd,
-) -> None:
+def test_points_older_than_the_server_keeps_them_are_dropped_from_the_spool(influxd: Influxd) -> None:
     config = prepared(influxd.url, raw_age_seconds=3600.0)
     now = time.time_ns() // 10**6
     answer, verdict = write(config, f"gpu,node=a v=1 {now - 7200_000}\ngpu,node=a v=2 {now}\n")
@@ -120,9 +110,7 @@ def test_points_older_than_the_server_keeps_them_are_dropped_from_the_spool(
     assert influxd.rows("select v from gpu", config.database) == [[now, 2]]
 
 
-def test_an_unknown_retention_policy_is_500_and_still_a_fault_of_the_set_up(
-    influxd: Influxd,
-) -> None:
+def test_an_unknown_retention_policy_is_500_and_still_a_fault_of_the_set_up(influxd: Influxd) -> None:
     config = prepared(influxd.url)
     answer, verdict = write(config, f"gpu,node=a v=1 {NOW_MS}\n", policy="weeks")
     assert answer.status == 500
@@ -188,9 +176,7 @@ def test_a_body_that_is_too_large_is_split(small: Influxd) -> None:
 
 
 @pytest.mark.parametrize("api", list(InfluxApi))
-def test_victoria_metrics_takes_both_doors_and_says_who_it_is(
-    victoria: VictoriaMetrics, api: InfluxApi
-) -> None:
+def test_victoria_metrics_takes_both_doors_and_says_who_it_is(victoria: VictoriaMetrics, api: InfluxApi) -> None:
     config = influx_config(victoria.url, api=api, org="any")
     with InfluxClient(config) as client:
         assert client.server().product == "VictoriaMetrics"

@@ -50,9 +50,14 @@ def influx(base: AggregatorConfig, store: InfluxConfig) -> AggregatorConfig:
 def from_parts(port: int, folder: Path, url: str, database: str) -> AggregatorConfig:
     """The settings of a process that is to be killed."""
     store = InfluxConfig(
-        url=url, database=database, every_seconds=0.0, rollup_seconds=(), rollup_age_seconds=(),
-        raw_age_seconds=LONG, events_age_seconds=LONG,
-    )  # fmt: skip
+        url=url,
+        database=database,
+        every_seconds=0.0,
+        rollup_seconds=(),
+        rollup_age_seconds=(),
+        raw_age_seconds=LONG,
+        events_age_seconds=LONG,
+    )
     return influx(config(BrokerConfig(port=port), folder), store)
 
 
@@ -83,9 +88,16 @@ async def test_kill_9_of_both_with_a_spool_that_waits_loses_and_doubles_nothing(
         for kill in range(3):
             server.kill()  # what comes now waits in the spool
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", PROGRAM, str(mosquitto.port), str(folder), server.url,
-                store.database, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE,
-            )  # fmt: skip
+                sys.executable,
+                "-c",
+                PROGRAM,
+                str(mosquitto.port),
+                str(folder),
+                server.url,
+                store.database,
+                cwd=Path(__file__).parents[2],
+                stdout=subprocess.PIPE,
+            )
             assert process.stdout is not None
             commits = 0
             while commits < 3 + kill:
@@ -122,9 +134,7 @@ async def test_kill_9_of_both_with_a_spool_that_waits_loses_and_doubles_nothing(
     assert [row[1] for row in found] == expected("a", 1, range(made))[:, POWER].tolist()
 
 
-async def test_without_a_server_everything_but_history_goes_on(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_without_a_server_everything_but_history_goes_on(mosquitto: Mosquitto, tmp_path: Path) -> None:
     away = influx_config(f"http://127.0.0.1:{free_port()}", **FULL)
     base = config(mosquitto.config, tmp_path / "data", "127.0.0.1:0")
     async with (
@@ -194,9 +204,7 @@ async def test_history_and_past_over_http_come_from_the_server(
     assert (body["low"][0], body["high"][1]) == (values.min(), values.max())
 
 
-async def test_questions_to_a_server_that_hangs_hold_up_no_commit(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_questions_to_a_server_that_hangs_hold_up_no_commit(mosquitto: Mosquitto, tmp_path: Path) -> None:
     over = threading.Event()
 
     def answer(_: Request) -> Reply:

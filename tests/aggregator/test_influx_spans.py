@@ -46,13 +46,13 @@ def frames(seconds: list[float]) -> Frames:
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 200), st.integers(-50, 50)),
-        min_size=1, max_size=80, unique_by=lambda item: item[:2],
+        min_size=1,
+        max_size=80,
+        unique_by=lambda item: item[:2],
     ),
     st.integers(1, 9),
-)  # fmt: skip
-def test_every_reading_counts_once_in_every_step(
-    readings: list[tuple[int, int, int]], batch: int
-) -> None:
+)
+def test_every_reading_counts_once_in_every_step(readings: list[tuple[int, int, int]], batch: int) -> None:
     spans = SpanLadder(InfluxConfig(rollup_seconds=(60,), rollup_age_seconds=(1.0,)))
     found: dict[int, list[SpanAggregates]] = {0: [], 60: []}
     stored = 0
@@ -70,9 +70,7 @@ def test_every_reading_counts_once_in_every_step(
         part = readings[begin : begin + batch]
         at += 7 * SECOND
         device, seconds, values = (list(column) for column in zip(*part, strict=True))
-        spans.add(
-            GPU_FAST, cells(device, [float(s) for s in seconds], [float(v) for v in values]), at
-        )
+        spans.add(GPU_FAST, cells(device, [float(s) for s in seconds], [float(v) for v in values]), at)
         spans.hold(frames([float(s) for s in seconds]), at)
         take(every=False)
     take(every=True)
@@ -86,12 +84,7 @@ def test_every_reading_counts_once_in_every_step(
             for row in range(len(each)):
                 key = (int(each.device[row]), int((each.first[row] - START) // SECOND // step))
                 got.setdefault(key, []).append(
-                    (
-                        each.total[row, 0],
-                        each.low[row, 0],
-                        each.high[row, 0],
-                        int(each.known[row, 0]),
-                    )
+                    (each.total[row, 0], each.low[row, 0], each.high[row, 0], int(each.known[row, 0]))
                 )
         assert set(got) == set(wanted)
         for key, values_ in wanted.items():

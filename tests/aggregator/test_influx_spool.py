@@ -25,9 +25,7 @@ SMALL = 64 * 1024
 
 
 def record(number: int, size: int = 100, policy: str = "raw") -> SpoolRecord:
-    return SpoolRecord(
-        policy, 1 + number % 5, number, number, number.to_bytes(4, "big") * (size // 4)
-    )
+    return SpoolRecord(policy, 1 + number % 5, number, number, number.to_bytes(4, "big") * (size // 4))
 
 
 def drained(spool: Spool) -> list[SpoolRecord]:
@@ -170,9 +168,7 @@ def test_what_the_disk_spoils_while_it_waits_is_counted_and_passed_over(tmp_path
     content[content.index(records[3].body)] ^= 1
     file.write_bytes(content)
     assert drained(spool) == records[:3] + records[4:9]
-    assert spool.drain_losses() == [
-        Loss("spool_damaged", records[n].points, n, n) for n in (3, 9)
-    ]  # fmt: skip
+    assert spool.drain_losses() == [Loss("spool_damaged", records[n].points, n, n) for n in (3, 9)]
     assert spool.points == 0
     spool.close()
 
@@ -232,8 +228,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_kill_9_loses_nothing_and_sends_nothing_delivered_again(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)],
-        check=False, cwd=Path(__file__).parents[2], env={**os.environ},
-    )  # fmt: skip
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ},
+    )
     assert ended.returncode == -signal.SIGKILL
     spool = Spool(tmp_path, 1 << 20)
     assert drained(spool) == [record(n) for n in range(10, 50)]

@@ -52,29 +52,23 @@ def rows(server: Influxd, feed: InfluxFeed, text: str) -> list[list[object]]:
     return server.rows(text, feed.config.store.influxdb.database)
 
 
-def test_ten_readings_are_one_mean_with_its_last_counter(
-    feed: InfluxFeed, influxd: Influxd
-) -> None:
+def test_ten_readings_are_one_mean_with_its_last_counter(feed: InfluxFeed, influxd: Influxd) -> None:
     for seq in range(20):
         feed.second("a", seq=seq)
     feed.later()
     feed.deliver()
     values = expected("a", 0, range(20))
-    assert rows(influxd, feed,
-                "select gpu_power_watts, gpu_energy_joules_total, readings from gpu "
-                "where gpu = '0'") == [
+    assert rows(
+        influxd, feed, "select gpu_power_watts, gpu_energy_joules_total, readings from gpu where gpu = '0'"
+    ) == [
         [sampled_at(0) // 10**6, values[:10, POWER].mean(), values[9, ENERGY], 10],
         [sampled_at(10) // 10**6, values[10:, POWER].mean(), values[19, ENERGY], 10],
-    ]  # fmt: skip
-    series = influxd.query("show series from gpu", feed.config.store.influxdb.database)
-    assert series[0]["values"][0] == [
-        "gpu,cluster=default,gpu=0,model=NVIDIA\\ Test\\ 80GB,node=a,uuid=GPU-a-0"
     ]
+    series = influxd.query("show series from gpu", feed.config.store.influxdb.database)
+    assert series[0]["values"][0] == ["gpu,cluster=default,gpu=0,model=NVIDIA\\ Test\\ 80GB,node=a,uuid=GPU-a-0"]
 
 
-def test_gauges_are_floats_counters_integers_and_joules_floats(
-    feed: InfluxFeed, influxd: Influxd
-) -> None:
+def test_gauges_are_floats_counters_integers_and_joules_floats(feed: InfluxFeed, influxd: Influxd) -> None:
     for seq in range(10):
         feed.second("a", seq=seq)
     feed.later()
@@ -105,19 +99,18 @@ def test_history_of_means_has_no_buckets_shorter_than_they_are(feed: InfluxFeed)
     assert (minute.low[0], minute.high[0]) == (power[:60].min(), power[:60].max())
 
 
-def test_minutes_have_the_lowest_and_highest_reading_not_the_lowest_mean(
-    feed: InfluxFeed, influxd: Influxd
-) -> None:
+def test_minutes_have_the_lowest_and_highest_reading_not_the_lowest_mean(feed: InfluxFeed, influxd: Influxd) -> None:
     for seq in range(65):
         feed.second("a", seq=seq)
     feed.later()
     feed.deliver()
     power = expected("a", 1, range(60))[:, POWER]
     found = rows(
-        influxd, feed,
+        influxd,
+        feed,
         "select gpu_power_watts, gpu_power_watts__low, gpu_power_watts__high, gpu_power_watts__n "
         "from rollup_1m.gpu_1m where gpu = '1'",
-    )  # fmt: skip
+    )
     assert found[0][1:] == [power.mean(), power.min(), power.max(), 60]
     ends = [row[0] for row in found]
     assert ends == [START // 10**6, START // 10**6 + 60_000]
@@ -138,19 +131,18 @@ def test_hours_go_on_over_a_restart(tmp_path: Path, influxd: Influxd) -> None:
     held = [seq for seq in range(0, 3600, 60) if first + seq < 3600]
     power = expected("a", 0, held)[:, POWER]
     found = rows(
-        influxd, feed,
+        influxd,
+        feed,
         "select gpu_power_watts, gpu_power_watts__low, gpu_power_watts__high, gpu_power_watts__n "
         "from rollup_1h.gpu_1h where gpu = '0'",
-    )  # fmt: skip
+    )
     assert found[0][1:] == [np.float32(power.mean()), power.min(), power.max(), len(held)]
     assert sum(int(str(row[4])) for row in found) == 60
     feed.store.close()
 
 
 def payload(seq: int, gpu: list[list[float]]) -> bytes:
-    return frames.encode(
-        frames.build(1, seq, sampled_at(seq), {GPU_FAST: gpu, NODE_FAST: node_rows("a", seq)}, ())
-    )
+    return frames.encode(frames.build(1, seq, sampled_at(seq), {GPU_FAST: gpu, NODE_FAST: node_rows("a", seq)}, ()))
 
 
 def test_a_gap_is_no_number_and_its_reason_is_counted(feed: InfluxFeed, influxd: Influxd) -> None:
@@ -163,9 +155,7 @@ def test_a_gap_is_no_number_and_its_reason_is_counted(feed: InfluxFeed, influxd:
         feed.commit()
     feed.later()
     feed.deliver()
-    lost, late = rows(
-        influxd, feed, "select gpu_power_watts, readings, gap_device_lost, gap_timed_out from gpu"
-    )
+    lost, late = rows(influxd, feed, "select gpu_power_watts, readings, gap_device_lost, gap_timed_out from gpu")
     assert lost[1:] == [None, 10, 10 * len(BLOCK.names), None]
     assert late[1:] == [100.0, 10, None, 4]
 
@@ -182,23 +172,24 @@ def test_a_change_of_state_is_written_at_its_own_second(feed: InfluxFeed, influx
     feed.later()
     feed.deliver()
     found = rows(influxd, feed, "select gpu_performance_state from gpu_changes where gpu = '0'")
-    assert found == [
-        [sampled_at(seq) // 10**6, state] for seq, state in ((0, 0), (3, 8), (5, 0), (8, 2))
-    ]
+    assert found == [[sampled_at(seq) // 10**6, state] for seq, state in ((0, 0), (3, 8), (5, 0), (8, 2))]
     last = rows(influxd, feed, "select gpu_performance_state from gpu where gpu = '0'")
     assert last == [[sampled_at(0) // 10**6, 2]]
 
 
 def test_events_and_holes_are_announced(feed: InfluxFeed, influxd: Influxd) -> None:
     feed.second("a", seq=0)
-    event = Event(id="1-7", node="a", at=START, kind="xid", gpu="GPU-a-0",
-                  message='Xid 79, "fell off\nthe bus"', data={"code": 79})  # fmt: skip
+    event = Event(
+        id="1-7",
+        node="a",
+        at=START,
+        kind="xid",
+        gpu="GPU-a-0",
+        message='Xid 79, "fell off\nthe bus"',
+        data={"code": 79},
+    )
     feed.store.write(
-        Batch(
-            events=[StoredEvent(event, ARRIVAL)],
-            holes=[Hole("a", 1, 3, 9, "ring_overflow")],
-            at=ARRIVAL,
-        )
+        Batch(events=[StoredEvent(event, ARRIVAL)], holes=[Hole("a", 1, 3, 9, "ring_overflow")], at=ARRIVAL)
     )
     feed.deliver()
     assert rows(influxd, feed, 'select code, kind, text, "count" from events.events') == [
@@ -210,9 +201,7 @@ def test_events_and_holes_are_announced(feed: InfluxFeed, influxd: Influxd) -> N
     assert feed.store.events(START, START + 1, None, None, 5)[0].event == event
 
 
-def test_a_late_frame_makes_a_part_of_its_own_and_nothing_is_overwritten(
-    feed: InfluxFeed, influxd: Influxd
-) -> None:
+def test_a_late_frame_makes_a_part_of_its_own_and_nothing_is_overwritten(feed: InfluxFeed, influxd: Influxd) -> None:
     for seq in (0, 1, 2, 3, 4, 7, 8, 9, 10):
         feed.second("a", seq=seq)
     feed.later()
@@ -231,9 +220,7 @@ def test_a_late_frame_makes_a_part_of_its_own_and_nothing_is_overwritten(
 # -- Whoever is killed ---------------------------------------------------------------------------
 
 
-def test_a_kill_of_the_aggregator_costs_nothing_that_is_not_asked_for_again(
-    feed: InfluxFeed, influxd: Influxd
-) -> None:
+def test_a_kill_of_the_aggregator_costs_nothing_that_is_not_asked_for_again(feed: InfluxFeed, influxd: Influxd) -> None:
     for seq in range(75):
         feed.second("a", seq=seq)
     spooled = feed.influx.spool.points
@@ -249,16 +236,12 @@ def test_a_kill_of_the_aggregator_costs_nothing_that_is_not_asked_for_again(
     feed.deliver()
     found = rows(influxd, feed, "select gpu_power_watts, readings from gpu where gpu = '0'")
     values = expected("a", 0, range(80))[:, POWER]
-    assert found == [
-        [sampled_at(seq) // 10**6, values[seq : seq + 10].mean(), 10] for seq in range(0, 80, 10)
-    ]
+    assert found == [[sampled_at(seq) // 10**6, values[seq : seq + 10].mean(), 10] for seq in range(0, 80, 10)]
     minutes = rows(influxd, feed, "select gpu_power_watts__n from rollup_1m.gpu_1m where gpu = '0'")
     assert [row[1] for row in minutes] == [60, 20]
 
 
-def test_ten_minutes_without_a_server_lose_nothing_that_the_spool_holds(
-    tmp_path: Path,
-) -> None:
+def test_ten_minutes_without_a_server_lose_nothing_that_the_spool_holds(tmp_path: Path) -> None:
     server = Influxd(tmp_path / "influxd")
     server.start()
     feed = feed_of(tmp_path, server)
@@ -281,8 +264,7 @@ def test_ten_minutes_without_a_server_lose_nothing_that_the_spool_holds(
         feed.deliver()
         assert feed.influx.spool.points == 0
         for node in ("a", "b"):
-            found = rows(server, feed, "select gpu_power_watts, readings from gpu "
-                                       f"where uuid = 'GPU-{node}-1'")  # fmt: skip
+            found = rows(server, feed, f"select gpu_power_watts, readings from gpu where uuid = 'GPU-{node}-1'")
             values = expected(node, 1, range(660))[:, POWER].reshape(-1, 10).mean(axis=1)
             assert [row[1] for row in found] == values.tolist()
             assert {row[2] for row in found} == {10}
@@ -292,13 +274,10 @@ def test_ten_minutes_without_a_server_lose_nothing_that_the_spool_holds(
         server.kill()
 
 
-def test_what_the_spool_can_not_hold_is_announced_to_the_point(
-    tmp_path: Path, influxd: Influxd
-) -> None:
+def test_what_the_spool_can_not_hold_is_announced_to_the_point(tmp_path: Path, influxd: Influxd) -> None:
     away = f"http://127.0.0.1:{free_port()}"
     feed = InfluxFeed(
-        tmp_path / "data",
-        influx_config(away, every_seconds=0.0, rollup_seconds=(), rollup_age_seconds=()),
+        tmp_path / "data", influx_config(away, every_seconds=0.0, rollup_seconds=(), rollup_age_seconds=())
     )
     feed.influx.spool._most = 100_000
     feed.influx.spool._longest = 20_000
@@ -318,16 +297,11 @@ def test_what_the_spool_can_not_hold_is_announced_to_the_point(
     assert feed.influx.spool.points == made - dropped + announcements(feed.influx.spool)
     feed.store.close()
     config = prepared(influxd.url, every_seconds=0.0, rollup_seconds=(), rollup_age_seconds=())
-    store = InfluxStore(
-        AggregatorConfig(data_dir=tmp_path / "data", store=store_config(config)), deliver=False
-    )
+    store = InfluxStore(AggregatorConfig(data_dir=tmp_path / "data", store=store_config(config)), deliver=False)
     while store.spool.points:
         assert store.sender.step() == 0.0
     store.close()
-    count = sum(
-        influxd.rows(f"select count(readings) from {name}", config.database)[0][1]
-        for name in ("gpu", "node")
-    )
+    count = sum(influxd.rows(f"select count(readings) from {name}", config.database)[0][1] for name in ("gpu", "node"))
     assert count == made - dropped
     holes = influxd.rows("select points, reason, from_ms from events.holes", config.database)
     assert sum(row[1] for row in holes) == dropped
@@ -423,9 +397,7 @@ def test_a_batch_that_could_not_be_spooled_is_counted_once_when_it_can(
     assert [row[1] for row in found] == [10, 2]
 
 
-def test_a_spool_that_is_left_behind_is_told(
-    feed: InfluxFeed, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_spool_that_is_left_behind_is_told(feed: InfluxFeed, caplog: pytest.LogCaptureFixture) -> None:
     for seq in range(15):
         feed.second("a", seq=seq)
     feed.store.close()
@@ -437,9 +409,7 @@ def test_a_spool_that_is_left_behind_is_told(
     feed.open()
 
 
-def test_open_store_opens_it_and_history_comes_from_the_server(
-    tmp_path: Path, influxd: Influxd
-) -> None:
+def test_open_store_opens_it_and_history_comes_from_the_server(tmp_path: Path, influxd: Influxd) -> None:
     (tmp_path / "data").mkdir()
     config = prepared(influxd.url)
     store = open_store(AggregatorConfig(data_dir=tmp_path / "data", store=store_config(config)))

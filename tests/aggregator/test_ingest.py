@@ -17,26 +17,11 @@ from telemetry.gap import Gap
 from telemetry.wire import frame as frames
 from telemetry.wire import inventory as messages
 from telemetry.wire.intervals import IntervalSet
-from telemetry.wire.inventory import (
-    CollectorStatus,
-    CommandKind,
-    CommandReply,
-    FrameSpan,
-    Inventory,
-    NodeState,
-)
+from telemetry.wire.inventory import CollectorStatus, CommandKind, CommandReply, FrameSpan, Inventory, NodeState
 from telemetry.wire.schema import GPU_FAST, SCHEMA, Block, Schema
 from telemetry.wire.topics import Topic
 from tests.aggregator.feed import Feed
-from tests.aggregator.node import (
-    GAP_COLUMN,
-    START,
-    expected,
-    inventory,
-    payload,
-    sampled_at,
-    value,
-)
+from tests.aggregator.node import GAP_COLUMN, START, expected, inventory, payload, sampled_at, value
 
 NAMES = SCHEMA.blocks[GPU_FAST].names
 GAUGES = SCHEMA.blocks[GPU_FAST].gauges
@@ -172,12 +157,10 @@ def test_a_frame_from_before_goes_to_its_gpus_whatever_inventories_came_since(
     """GPUs change places at 5, and then facts alone at 8, or places again: a frame of 6 comes after that, and one of 2."""
 
     def placed(order: tuple[int, int], at: int) -> Inventory:
-        gpus = tuple(
-            Gpu(uuid=f"GPU-a-{one}", index=index, name="X") for index, one in enumerate(order)
-        )
+        gpus = tuple(Gpu(uuid=f"GPU-a-{one}", index=index, name="X") for index, one in enumerate(order))
         return msgspec.structs.replace(
             inventory("a", 2, version=at), gpus=gpus, taken_at=sampled_at(at), host={"kernel": str(at)}
-        )  # fmt: skip
+        )
 
     first, second = again[::-1] if again == (0, 1) else again, (0, 1)
     feed.inventory(placed(first, 0))
@@ -197,9 +180,7 @@ def test_a_frame_from_before_goes_to_its_gpus_whatever_inventories_came_since(
 def test_another_release_is_understood_by_names(tmp_path: Path) -> None:
     feed = Feed(tmp_path / "data")
     ours = SCHEMA.blocks[GPU_FAST]
-    theirs = Block(
-        ours.table, ours.lane, ("gpu_new_thing", ours.gauges[1], ours.gauges[0]), ours.counters[:1]
-    )
+    theirs = Block(ours.table, ours.lane, ("gpu_new_thing", ours.gauges[1], ours.gauges[0]), ours.counters[:1])
     schema = Schema((SCHEMA.blocks[0 if GPU_FAST else 1], theirs))
     feed.inventory(msgspec.structs.replace(inventory("a", 2), schema=schema))
     packed = frames.pack(1, [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]], schema)
@@ -241,9 +222,7 @@ def test_a_block_that_nobody_knows_must_still_have_the_size_that_it_claims(tmp_p
     newer = msgspec.structs.replace(inventory("a", 2), schema=schema)
     layout = make_layout(newer, IdRegistry(Feed(tmp_path / "data").store.known()))
     whole = frames.pack(0, [[1.0, 2.0]] * 3, schema)
-    spoiled = {
-        "counters": whole.counters[8:], "gauges": whole.gauges + b"    ", "rows": -1,
-    }  # fmt: skip
+    spoiled = {"counters": whole.counters[8:], "gauges": whole.gauges + b"    ", "rows": -1}
     for name, wrong in spoiled.items():
         part = msgspec.structs.replace(whole, **{name: wrong})
         frame = frames.Frame(schema.id, 1, 0, START, (part,))
@@ -274,9 +253,7 @@ def test_frames_of_a_node_that_never_sent_one_are_claimed_and_not_lost(feed: Fee
     feed.hello("b", session=9, ring=(FrameSpan(8, 10, 12),))
     assert (feed.stats.frames_lost, feed.stats.frames_lost_claimed) == (0, 10)
     feed.send("a", *range(0, 4501, 900))
-    for number, (lost, claimed) in enumerate(
-        [(899, 10), (1798, 10), (2697, 10), (3596, 10), (3596, 909)]
-    ):
+    for number, (lost, claimed) in enumerate([(899, 10), (1798, 10), (2697, 10), (3596, 10), (3596, 909)]):
         span = FrameSpan(1, 900 * number + 1, 900 * number + 899)
         gone = CommandReply(about=1, first=span.first, last=span.last, gone=(span,))
         feed.publish("a", Topic.REPLY, messages.encode(gone))
@@ -332,9 +309,7 @@ def test_events_are_kept_once_whether_they_come_alone_or_in_a_frame(feed: Feed) 
     assert feed.ingest.drain_events() == []
 
 
-def test_an_event_of_the_aggregators_own_is_stored_once_and_no_rule_evaluates_it(
-    feed: Feed,
-) -> None:
+def test_an_event_of_the_aggregators_own_is_stored_once_and_no_rule_evaluates_it(feed: Feed) -> None:
     event = Event(id="recovery-1", node="a", at=START, kind="recovery", message="drain done by ann")
     feed.ingest.record_event(event, START)
     feed.ingest.record_event(event, START)
@@ -370,9 +345,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("reason", list(BAD))
-def test_a_flood_of_bad_messages_is_counted_sampled_and_stops_nothing(
-    feed: Feed, reason: str
-) -> None:
+def test_a_flood_of_bad_messages_is_counted_sampled_and_stops_nothing(feed: Feed, reason: str) -> None:
     for _ in range(30):
         feed.now += 1.0  # within what a node may send
         for message in BAD[reason]:

@@ -30,8 +30,7 @@ def again(inventory: Inventory) -> Inventory:
 def decoded(node: str, gap: str) -> Inventory:
     """An inventory as it comes from the bus: all parts its own."""
     gpus = tuple(
-        Gpu(uuid=f"{node}-{n}", index=n, name="H100", capabilities={"gpu_fan_speed_ratio": gap})
-        for n in range(2)
+        Gpu(uuid=f"{node}-{n}", index=n, name="H100", capabilities={"gpu_fan_speed_ratio": gap}) for n in range(2)
     )
     return messages.decode(messages.encode(Inventory(node=node, gpus=gpus)), Inventory)
 
@@ -61,10 +60,10 @@ def test_texts_that_devices_have_in_common_are_one_object() -> None:
         for one, other in pairs
         for name, text in msgspec.structs.asdict(one).items()
         if isinstance(text, str) and text and text == getattr(other, name) and text is not getattr(other, name)
-    }  # fmt: skip
+    }
     assert not apart
     facts = first.host.keys() & second.host.keys()
-    assert all(first.host[name] is second.host[name] for name in facts if first.host[name] == second.host[name])  # fmt: skip
+    assert all(first.host[name] is second.host[name] for name in facts if first.host[name] == second.host[name])
 
 
 def test_lags_fall_into_their_buckets() -> None:

@@ -60,7 +60,7 @@ METRICS = (
 )
 """,
     ),
-)  # fmt: skip
+)
 """Declarations of the table: file, text before which each is inserted, and its own text."""
 
 
@@ -82,7 +82,7 @@ def shown(tmp_path: Path, embedded_broker: Embedded) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Traceback" not in done.stderr, done.stderr[:4000]
     found: dict[str, Any] = json.loads(done.stdout)
@@ -97,11 +97,7 @@ def test_a_table_that_is_declared_in_seven_files_is_seen_everywhere(shown: dict[
     assert shown["history"]["mean"][:3] == [63.25] * 3
     for face in ("fleet", "past"):
         found = shown[face]
-        assert found["rows"] == {
-            "node": ["a", "a"],
-            "key": ["drive:a:0", "drive:a:1"],
-            "name": ["nvme0", "nvme1"],
-        }
+        assert found["rows"] == {"node": ["a", "a"], "key": ["drive:a:0", "drive:a:1"], "name": ["nvme0", "nvme1"]}
         assert found["columns"] == {
             "drive_temperature_celsius": [41.5, 63.25],
             "drive_written_bytes_total": [1e12, 2e12 + 1],

@@ -57,16 +57,14 @@ def impaired(hall: Hall) -> set[tuple[str, str]]:
 # -- Rules -----------------------------------------------------------------------------------------
 
 
-def test_a_rule_that_raises_costs_itself_and_misses_no_event(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rule_that_raises_costs_itself_and_misses_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
     """An XID 79 comes while its rule raises; another rule pages in the same tick, and it pages when it
     works again."""
     hall = Hall(3)
     hall.pass_by(3)
     step = RuleEvaluator.step
     with monkeypatch.context() as patch:
-        patch.setattr(RuleEvaluator, "step", raising(step, lambda self, _: self.rule.name == "gpu_lost"))  # fmt: skip
+        patch.setattr(RuleEvaluator, "step", raising(step, lambda self, _: self.rule.name == "gpu_lost"))
         assert calls(hall.pass_by(1, hall.xid("n0", 0, 79))) == []
         assert ("rule_set_aside", "rule/gpu_lost") in impaired(hall)
         assert not any(one.whole for one in hall.pipeline.impairments.current())
@@ -85,7 +83,13 @@ def test_an_alert_goes_on_while_its_rule_is_set_aside(monkeypatch: pytest.Monkey
     hall.pass_by(5, hall.xid("n0", 0, 79))
     keys = [one.key for one in hall.pipeline.alerts() if one.state is AlertState.FIRING]
     with monkeypatch.context() as patch:
-        patch.setattr(RuleEvaluator, "step", raising(RuleEvaluator.step, lambda self, _: self.subject is not self.rule.table or self.rule.name == "gpu_lost"))  # fmt: skip
+        patch.setattr(
+            RuleEvaluator,
+            "step",
+            raising(
+                RuleEvaluator.step, lambda self, _: self.subject is not self.rule.table or self.rule.name == "gpu_lost"
+            ),
+        )
         hall.pass_by(30)
         still = [one.key for one in hall.pipeline.alerts() if one.state is AlertState.FIRING]
         assert set(keys) <= set(still)
@@ -145,7 +149,7 @@ def test_what_ends_and_begins_while_no_alert_can_be_grouped_is_made_up_for(
         patch.setattr(IncidentManager, "receive", raising(IncidentManager.receive, lambda *_: True))
         alone = calls(hall.pass_by(20, hall.xid("n1", 1, 12)))
         assert len([title for title in alone if "n1 GPU 1" in title]) == 1
-        assert not [one for one in hall.pipeline.alerts() if one.state is AlertState.FIRING and one.rule == "brief"]  # fmt: skip
+        assert not [one for one in hall.pipeline.alerts() if one.state is AlertState.FIRING and one.rule == "brief"]
     hall.pass_by(30)
     assert hall.pipeline.manager.status(ending) is None
     assert any("n0 GPU 0" in title for title in calls(hall.pass_by(5, hall.xid("n0", 0, 12))))
@@ -182,13 +186,13 @@ def test_the_link_without_a_gpu_of_2026_costs_no_rule(monkeypatch: pytest.Monkey
     assert any("n1" in title for title in calls(hall.pass_by(5, hall.xid("n1", 0, 79))))
 
 
-def test_an_alert_whose_text_raises_is_paged_with_a_plain_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_alert_whose_text_raises_is_paged_with_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     hall = Hall(2)
     hall.pass_by(3)
     with monkeypatch.context() as patch:
-        patch.setattr(RuleEvaluator, "alert", raising(RuleEvaluator.alert, lambda self, *_: self.rule.name == "gpu_lost"))  # fmt: skip
+        patch.setattr(
+            RuleEvaluator, "alert", raising(RuleEvaluator.alert, lambda self, *_: self.rule.name == "gpu_lost")
+        )
         said = calls(hall.pass_by(5, hall.xid("n0", 0, 79)))
         assert any("gpu_lost on n0" in title for title in said), said
         assert ("alerting_impaired", "text/gpu_lost") in impaired(hall)
@@ -202,7 +206,7 @@ def test_a_node_that_cannot_be_placed_keeps_its_alerts(monkeypatch: pytest.Monke
     from alerts.engine import row_index
 
     with monkeypatch.context() as patch:
-        patch.setattr(row_index, "_owners", raising(row_index._owners, lambda node, _: node.inventory.node == "n0"))  # fmt: skip
+        patch.setattr(row_index, "_owners", raising(row_index._owners, lambda node, _: node.inventory.node == "n0"))
         hall.fleet.place(hall.placed["n0"].inventory)
         hall.pipeline.engine._row_index._placed.pop("n0")
         said = calls(hall.pass_by(5, hall.xid("n1", 0, 79)))
@@ -215,9 +219,7 @@ def test_a_node_that_cannot_be_placed_keeps_its_alerts(monkeypatch: pytest.Monke
 # -- Ingest and store ------------------------------------------------------------------------------
 
 
-def test_a_node_on_whose_frames_a_flush_raises_costs_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_on_whose_frames_a_flush_raises_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its frames are missing, and are requested and stored when it works again."""
     from aggregator.ingest import batcher
 
@@ -226,7 +228,9 @@ def test_a_node_on_whose_frames_a_flush_raises_costs_no_other(
         feed.hello(name)
     assembled = batcher._assembled
     with monkeypatch.context() as patch:
-        patch.setattr(batcher, "_assembled", raising(assembled, lambda found, _: any(one.node.name == "b" for one in found)))  # fmt: skip
+        patch.setattr(
+            batcher, "_assembled", raising(assembled, lambda found, _: any(one.node.name == "b" for one in found))
+        )
         for name in ("a", "b", "c"):
             feed.send(name, 0)
         feed.commit()
@@ -268,7 +272,9 @@ def test_a_node_that_is_set_aside_and_gone_is_not_listed_for_ever(
     feed.store.close()
 
 
-@pytest.mark.parametrize("error", [OverflowError("too large for int32"), ContentError("conversion")], ids=["ours", "engine"])  # fmt: skip
+@pytest.mark.parametrize(
+    "error", [OverflowError("too large for int32"), ContentError("conversion")], ids=["ours", "engine"]
+)
 async def test_content_that_cannot_be_written_costs_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -290,9 +296,7 @@ async def test_content_that_cannot_be_written_costs_its_node(
         return write(batch)
 
     monkeypatch.setattr(feed.store, "write", refuse)
-    assert await asyncio.wait_for(
-        executor.write(feed.ingest.drain_batch(ARRIVAL), asyncio.Event()), 30
-    )
+    assert await asyncio.wait_for(executor.write(feed.ingest.drain_batch(ARRIVAL), asyncio.Event()), 30)
     accounted = await executor.accounted()
     assert [len(accounted["a", 1]), len(accounted["c", 1])] == [2, 2]
     assert [node for node, *_ in lost] == ["b"]
@@ -300,9 +304,7 @@ async def test_content_that_cannot_be_written_costs_its_node(
     await executor.close()
 
 
-async def test_a_full_disk_sets_no_node_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_sets_no_node_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store fails for every batch, and is waited for."""
     feed = Feed(tmp_path)
     executor = StoreExecutor(feed.store, feed.stats)
@@ -423,9 +425,7 @@ async def test_every_isolated_part_of_an_aggregator_is_reported_and_cleared(
             assert kind is not None
             isolation.fail("victim/x", FaultError("put in by the test"), time.monotonic())
             impairments.refresh()
-            (found,) = [
-                one for one in impairments.current() if "put in" in one.reason and not one.until
-            ]
+            (found,) = [one for one in impairments.current() if "put in" in one.reason and not one.until]
             told.add((kind, found.rule))
             assert "victim" in found.part
             isolation.forget("victim/x")

@@ -14,24 +14,12 @@ from aggregator.jobs.stored import JobQuery
 from aggregator.store.embedded import EmbeddedStore
 from api.jobs import JobPhase, JobRow
 from telemetry.devices import Event
-from telemetry.wire.jobs import (
-    Allocation,
-    AllocationKind,
-    GpuProcess,
-    Job,
-    JobKey,
-    NodeJobs,
-    Precision,
-)
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs, Precision
 from tests.aggregator.test_jobs_usage import Site
 
 SECOND = 10**9
 START = 1_790_000_000 * SECOND
-BARE, RUN, AGAIN = (
-    JobKey("slurm", "", "7"),
-    JobKey("slurm", "loop", "7"),
-    JobKey("slurm", "loop", "7", 1),
-)
+BARE, RUN, AGAIN = (JobKey("slurm", "", "7"), JobKey("slurm", "loop", "7"), JobKey("slurm", "loop", "7", 1))
 UID, POD = JobKey("kubernetes", "", "0fba-5f6e"), JobKey("kubernetes", "", "team/train-0")
 
 
@@ -57,11 +45,9 @@ class Lists:
     def __init__(self) -> None:
         self.ledger, self.version = JobLedger(), 0
 
-    def send(
-        self, seconds: float, *allocations: Allocation, node: str = "n1", jobs: tuple[Job, ...] = ()
-    ) -> None:
+    def send(self, seconds: float, *allocations: Allocation, node: str = "n1", jobs: tuple[Job, ...] = ()) -> None:
         self.version += 1
-        message = NodeJobs(session=1, version=self.version, at=at(seconds), allocations=allocations, jobs=jobs)  # fmt: skip
+        message = NodeJobs(session=1, version=self.version, at=at(seconds), allocations=allocations, jobs=jobs)
         self.ledger.apply(node, message)
 
     def rows(self, key: JobKey) -> list[tuple[str, float, float | None, bool]]:
@@ -141,8 +127,12 @@ def test_a_pod_is_one_job_with_its_uid() -> None:
 def test_a_pod_is_found_by_its_uid_and_says_so(tmp_path: Path) -> None:
     site, uid = Site(), "0fba5f6e-1c2d-4e5f-8a9b-0c1d2e3f4a5b"
     message = NodeJobs(
-        session=7, version=1, at=site.wall, jobs=(Job(key=POD, aliases=(uid,)),), allocations=(site.held(POD, 0, site.wall),),
-    )  # fmt: skip
+        session=7,
+        version=1,
+        at=site.wall,
+        jobs=(Job(key=POD, aliases=(uid,)),),
+        allocations=(site.held(POD, 0, site.wall),),
+    )
     site.jobs.receive("n0", msgspec.json.encode(message), {site.uuid(0)}, site.wall)
     store = EmbeddedStore(StoreConfig(), tmp_path)
     store.write_jobs([site.jobs.stored(POD, site.wall)])
@@ -159,7 +149,7 @@ def test_what_was_counted_and_stored_of_an_alias_is_its_job_s(tmp_path: Path) ->
     begin = site.wall
     site.send("n0", site.held(BARE, 0, begin, kind=AllocationKind.USED))
     site.run(60)
-    site.jobs.note_event(Event(id="x", node="n0", gpu=site.uuid(0), at=begin + SECOND, kind="xid", data={"xid": 31}))  # fmt: skip
+    site.jobs.note_event(Event(id="x", node="n0", gpu=site.uuid(0), at=begin + SECOND, kind="xid", data={"xid": 31}))
     store = EmbeddedStore(StoreConfig(), tmp_path)
     due = site.jobs.due(site.now, site.wall)
     assert [each.record.job.key for each in due] == []  # until it is known what the store has of it
@@ -187,7 +177,7 @@ def test_what_was_counted_and_stored_of_an_alias_is_its_job_s(tmp_path: Path) ->
     due = site.jobs.due(site.now, site.wall)
     store.write_jobs(due)
     site.jobs.written(due, site.now, site.wall)
-    assert [(row.cluster, row.phase) for row in store.find_jobs(JobQuery(id="7"))] == [("loop", JobPhase.RUNNING)]  # fmt: skip
+    assert [(row.cluster, row.phase) for row in store.find_jobs(JobQuery(id="7"))] == [("loop", JobPhase.RUNNING)]
     assert site.jobs.stored(RUN, site.wall).replaces == []
     store.close()
 

@@ -64,7 +64,11 @@ class Recorded(Site):
             readings = {}
             for name in window.nodes:
                 for gpu in self.fleet.nodes[name].inventory.gpus:
-                    its = [one for one in self.stored[gpu.uuid] if window.first - 30 * SECOND <= one[0] <= window.first + window.count * SECOND]  # fmt: skip
+                    its = [
+                        one
+                        for one in self.stored[gpu.uuid]
+                        if window.first - 30 * SECOND <= one[0] <= window.first + window.count * SECOND
+                    ]
                     readings[name, gpu.uuid] = (
                         np.array([at for at, _ in its], np.int64),
                         np.array([joules for _, joules in its]),
@@ -278,9 +282,7 @@ def test_one_of_several_members_counts_what_it_has_seen_whole() -> None:
     assert site.summary(1).energy_joules == pytest.approx(truth, rel=0.01)
 
 
-def taken_over(
-    old: Recorded, jobs: JobService, begin: int, away: int, knows: str, edge: int = 0
-) -> Recorded:
+def taken_over(old: Recorded, jobs: JobService, begin: int, away: int, knows: str, edge: int = 0) -> Recorded:
     """Return the member that has a node 100 s after it took it over, with a job that began at another member; for `away`
     seconds before none had it."""
     new = Recorded(jobs=jobs, beside=200.0, price=0.36, edge=edge, now=old.now)
@@ -297,9 +299,7 @@ def taken_over(
 
 @pytest.mark.parametrize("knows", ["its own time", "all of it"])
 @pytest.mark.parametrize("away", [0, 600])
-def test_a_job_whose_node_moved_has_the_energy_between_its_begin_and_end(
-    away: int, knows: str
-) -> None:
+def test_a_job_whose_node_moved_has_the_energy_between_its_begin_and_end(away: int, knows: str) -> None:
     """The counter at its begin is known to a member, that at its end to another one, or both to one; for ten minutes none had the node."""
     old = Recorded(jobs=JobService(shares=True), beside=200.0, price=0.36)
     old.run(61)
@@ -311,7 +311,7 @@ def test_a_job_whose_node_moved_has_the_energy_between_its_begin_and_end(
     new = taken_over(old, JobService(shares=True), begin, away, knows)
     running = joined_job(
         {"a": old.jobs.stored(KEYS[1], moved), "b": new.jobs.stored(KEYS[1], new.wall)}, lambda _: "b", new.wall
-    )  # fmt: skip
+    )
     assert running.summary.energy_from is EnergyFrom.PROVISIONAL
     assert (running.summary.energy_joules or 0) <= float(new.joules[0]) - first
     new.send("n0", new.held(KEYS[1], 0, begin, new.wall))
@@ -425,9 +425,12 @@ MONTHS = (("2026-01", "2026-02"), ("2026-02", "2026-03"))
 
 def by_months(edge: int, *, shares: bool = False) -> JobService:
     """A service of a site where February begins at a time."""
-    return JobService(shares=shares, months=lambda begin, end: {
-        name: at for name, at in (("2026-01", 0), ("2026-02", edge)) if at < end and (at or begin < edge)
-    })  # fmt: skip
+    return JobService(
+        shares=shares,
+        months=lambda begin, end: {
+            name: at for name, at in (("2026-01", 0), ("2026-02", edge)) if at < end and (at or begin < edge)
+        },
+    )
 
 
 def in_months(site: Recorded, number: int) -> list[float]:
@@ -496,7 +499,7 @@ def test_a_job_whose_node_moved_over_the_end_of_a_month_has_its_part_in_each(
     midnight: str, away: int, knows: str
 ) -> None:
     """Month's end lies in the time of the member before, when the node moved, or in that of the next one."""
-    edge = Recorded().wall + round({"before": 103, "at": 164 + away / 2, "after": 203 + away}[midnight] * SECOND)  # fmt: skip
+    edge = Recorded().wall + round({"before": 103, "at": 164 + away / 2, "after": 203 + away}[midnight] * SECOND)
     old = Recorded(jobs=by_months(edge, shares=True), beside=200.0, price=0.36, edge=edge)
     old.fleet.nodes["n0"].session = 7
     old.run(61)
@@ -519,21 +522,13 @@ def test_a_job_whose_node_moved_over_the_end_of_a_month_has_its_part_in_each(
     assert account.energy_from is EnergyFrom.COUNTERS
     months = [month_account(account, *month) for month in MONTHS]
     before = 700.0 * (min(edge, moved) - begin) / SECOND + 300.0 * max(0, edge - moved) / SECOND
-    assert [each.joules for each in months] == pytest.approx(
-        [before, truth - before], rel=0.01, abs=300
-    )
+    assert [each.joules for each in months] == pytest.approx([before, truth - before], rel=0.01, abs=300)
     seconds = [(edge - begin) / SECOND, (end - edge) / SECOND]
-    walls = [
-        its + 100.0 * each for its, each in zip((before, truth - before), seconds, strict=True)
-    ]
+    walls = [its + 100.0 * each for its, each in zip((before, truth - before), seconds, strict=True)]
     assert [each.wall for each in months] == pytest.approx(walls, rel=0.02, abs=400)
-    assert [each.cost for each in months] == pytest.approx(
-        [each * 1e-7 for each in walls], rel=0.02, abs=4e-5
-    )
+    assert [each.cost for each in months] == pytest.approx([each * 1e-7 for each in walls], rel=0.02, abs=4e-5)
     if not away:
-        assert [each.held for each in months] == pytest.approx(
-            seconds, abs=25.0
-        )  # the last of each
+        assert [each.held for each in months] == pytest.approx(seconds, abs=25.0)  # the last of each
 
 
 def test_what_members_sampled_one_after_the_other_is_of_the_month_in_which_it_was() -> None:
@@ -629,7 +624,9 @@ def test_a_counter_between_two_readings(
 
 def test_a_counter_that_began_anew_counts_nothing() -> None:
     assert grown([(0, 10 * SECOND)], {0: 500.0, 10 * SECOND: 100.0}) is None
-    assert grown([(0, SECOND), (5 * SECOND, 6 * SECOND)], {0: 1.0, SECOND: 3.0, 5 * SECOND: 10.0, 6 * SECOND: 14.0}) == 6.0  # fmt: skip
+    assert (
+        grown([(0, SECOND), (5 * SECOND, 6 * SECOND)], {0: 1.0, SECOND: 3.0, 5 * SECOND: 10.0, 6 * SECOND: 14.0}) == 6.0
+    )
 
 
 def test_edges_that_nobody_wants_are_forgotten() -> None:
@@ -667,9 +664,7 @@ def test_edges_of_many_gpus_wait_for_each_other(gpus: int, queries: list[int]) -
     for number in range(gpus):
         counters.want("n0", f"GPU-{number}", {first + number % 3 * 5 * SECOND})
     settled = first + int(SETTLED_SECONDS * SECOND)
-    found = [
-        counters.due(settled + second * SECOND) for second in (0, 5, 10, int(TOGETHER_SECONDS))
-    ]
+    found = [counters.due(settled + second * SECOND) for second in (0, 5, 10, int(TOGETHER_SECONDS))]
     assert [len(windows) for windows in found] == queries
     assert sum(len(window.edges) for windows in found for window in windows) == gpus
 

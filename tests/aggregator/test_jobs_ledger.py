@@ -27,18 +27,17 @@ def held(name: str, gpu: str, begin: float, end: float = 0, **more: object) -> A
     """An allocation from and to seconds after `T0`."""
     facts = {"begin_from": Precision.HOOK, "end_from": Precision.HOOK, **more}
     return Allocation(
-        job=key(name), gpu=gpu, begin=T0 + round(begin * SECOND),
-        end=T0 + round(end * SECOND) if end else 0, **facts,  # type: ignore[arg-type]
-    )  # fmt: skip
+        job=key(name),
+        gpu=gpu,
+        begin=T0 + round(begin * SECOND),
+        end=T0 + round(end * SECOND) if end else 0,
+        **facts,  # type: ignore[arg-type]
+    )
 
 
-def listed(
-    version: int, at: float, *allocations: Allocation, session: int = 1, jobs: tuple[Job, ...] = ()
-) -> NodeJobs:
+def listed(version: int, at: float, *allocations: Allocation, session: int = 1, jobs: tuple[Job, ...] = ()) -> NodeJobs:
     """A node's list, seconds after `T0`."""
-    return NodeJobs(
-        session=session, version=version, at=T0 + round(at * SECOND), allocations=allocations, jobs=jobs
-    )  # fmt: skip
+    return NodeJobs(session=session, version=version, at=T0 + round(at * SECOND), allocations=allocations, jobs=jobs)
 
 
 def rows(ledger: JobLedger, name: str) -> list[tuple[float, float | None, bool]]:
@@ -123,9 +122,7 @@ def test_facts_of_a_job_are_kept_and_an_end_is_not_undone_by_a_node_that_lags() 
     ledger = JobLedger()
     told = Job(key=key("7"), name="train", user="ada", state="FAILED", exit_code=0, end=T0 + 30)
     ledger.apply("n1", listed(1, 20, held("7", "a", 10), jobs=(told,)))
-    ledger.apply(
-        "n2", listed(1, 21, held("7", "b", 10), jobs=(Job(key=key("7"), state="RUNNING"),))
-    )
+    ledger.apply("n2", listed(1, 21, held("7", "b", 10), jobs=(Job(key=key("7"), state="RUNNING"),)))
     job = ledger.jobs[key("7")].job
     assert (job.name, job.user, job.state, job.exit_code) == ("train", "ada", "FAILED", 0)
 
@@ -168,9 +165,7 @@ def disjoint(found: list[Span]) -> list[Span]:
     st.lists(st.integers(0, 30), max_size=12),
     st.sets(st.integers(0, 12)),
 )
-@example(
-    [Span("1", "a", 1, 2), Span("1", "a", 603, 604)], [(1, False), (604, False)], [0, 1], set()
-)
+@example([Span("1", "a", 1, 2), Span("1", "a", 603, 604)], [(1, False), (604, False)], [0, 1], set())
 def test_any_order_of_lists_losses_and_restarts_gives_each_allocation_once(
     truth: list[Span], times: list[tuple[int, bool]], order: list[int], restarts: set[int]
 ) -> None:
@@ -186,10 +181,7 @@ def test_any_order_of_lists_losses_and_restarts_gives_each_allocation_once(
         return listed(version, now, *shown, session=session)
 
     last = 7001
-    messages = [
-        at(number, now, 1 + (now > 3500))
-        for number, now in enumerate(sorted(now for now, _ in times), 1)
-    ]
+    messages = [at(number, now, 1 + (now > 3500)) for number, now in enumerate(sorted(now for now, _ in times), 1)]
     ledger, stored = JobLedger(), dict[JobKey, JobRecord]()
 
     def keep() -> None:
@@ -199,7 +191,7 @@ def test_any_order_of_lists_losses_and_restarts_gives_each_allocation_once(
         if number in restarts:
             keep()
             ledger = JobLedger()
-            ledger.restore(each for each in stored.values() if any(row.end is None for row in each.allocations))  # fmt: skip
+            ledger.restore(each for each in stored.values() if any(row.end is None for row in each.allocations))
         ledger.apply("n1", messages[choice % len(messages)])
         for fresh in ledger.fresh & stored.keys():
             ledger.absorb(stored[fresh])

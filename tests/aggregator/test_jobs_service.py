@@ -28,13 +28,14 @@ SECOND = 10**9
 
 def jobs(version: int, end: int = 0, gpu: str = "GPU-a-0") -> bytes:
     """A node's list with one job."""
-    held = Allocation(
-        job=KEY, gpu=gpu, begin=START, end=end, begin_from=Precision.HOOK, end_from=Precision.HOOK
-    )
+    held = Allocation(job=KEY, gpu=gpu, begin=START, end=end, begin_from=Precision.HOOK, end_from=Precision.HOOK)
     message = NodeJobs(
-        session=1, version=version, at=START + version * SECOND,
-        jobs=(Job(key=KEY, user="ada", name="train"),), allocations=(held,),
-    )  # fmt: skip
+        session=1,
+        version=version,
+        at=START + version * SECOND,
+        jobs=(Job(key=KEY, user="ada", name="train"),),
+        allocations=(held,),
+    )
     return msgspec.json.encode(message)
 
 
@@ -49,9 +50,7 @@ def left_by_a_kill(data: Path, copy: Path) -> None:
     shutil.copytree(data, copy, ignore=shutil.ignore_patterns(".*"), copy_function=copied)
 
 
-async def test_a_job_outlives_a_dead_aggregator_and_ends_as_its_hook_said(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_a_job_outlives_a_dead_aggregator_and_ends_as_its_hook_said(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """The first aggregator's files are copied while it runs, as a kill -9 leaves them; its end comes while
     none runs."""
     async with ScriptedNode(mosquitto.config, "a") as node:
@@ -121,7 +120,9 @@ async def test_a_job_of_four_seconds_has_the_energy_of_its_counter_through_a_hol
         await until(lambda: "a" in aggregator.fleet.nodes)  # it has subscribed
         for seq in range(20):
             await node.tick(lost=3 <= seq <= 12)
-        held = Allocation(job=KEY, gpu="GPU-a-0", begin=begin, end=end, begin_from=Precision.HOOK, end_from=Precision.HOOK)  # fmt: skip
+        held = Allocation(
+            job=KEY, gpu="GPU-a-0", begin=begin, end=end, begin_from=Precision.HOOK, end_from=Precision.HOOK
+        )
         message = NodeJobs(session=1, version=1, at=end, jobs=(Job(key=KEY),), allocations=(held,))
         await node.publish(Topic.JOBS, msgspec.json.encode(message), retain=True)
 
@@ -134,9 +135,7 @@ async def test_a_job_of_four_seconds_has_the_energy_of_its_counter_through_a_hol
         assert summary.energy_coverage == 1.0
 
 
-async def test_jobs_on_a_gpu_of_another_node_are_refused(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_jobs_on_a_gpu_of_another_node_are_refused(mosquitto: Mosquitto, tmp_path: Path) -> None:
     async with (
         running(config(mosquitto.config, tmp_path / "data")) as aggregator,
         ScriptedNode(mosquitto.config, "a") as node,

@@ -25,15 +25,7 @@ from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.metric import Table
-from telemetry.wire.jobs import (
-    Allocation,
-    AllocationKind,
-    GpuProcess,
-    Job,
-    JobKey,
-    NodeJobs,
-    Precision,
-)
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs, Precision
 from telemetry.wire.schema import GPU_FAST, GPU_SLOW
 from tests.aggregator.fake_view import START, inventory
 
@@ -78,7 +70,11 @@ class Site:
         """The present month, where a test has one begin."""
         if not self.edge:
             return NO_MONTH
-        return CountedMonth("2026-02", self.edge, "2026-01") if self.wall >= self.edge else CountedMonth("2026-01", 0, "2025-12")  # fmt: skip
+        return (
+            CountedMonth("2026-02", self.edge, "2026-01")
+            if self.wall >= self.edge
+            else CountedMonth("2026-01", 0, "2025-12")
+        )
 
     def uuid(self, row: int) -> str:
         """UUID of a row."""
@@ -117,22 +113,26 @@ class Site:
                 node.seen, node.sampled_at = self.now, self.wall
             if round(self.now * 10) % 50 == 0:
                 watts = {
-                    name: 1000.0 if self.beside is None else self.beside + float(self.watts[number * self.gpus :][: self.gpus].sum())
+                    name: 1000.0
+                    if self.beside is None
+                    else self.beside + float(self.watts[number * self.gpus :][: self.gpus].sum())
                     for number, name in enumerate(self.fleet.nodes)
-                }  # fmt: skip
-                for _ in self.jobs.steps(
-                    self.fleet, self.now, self.wall, watts, self.price, self.month
-                ):
+                }
+                for _ in self.jobs.steps(self.fleet, self.now, self.wall, watts, self.price, self.month):
                     pass
 
-    def send(self, node: str, *allocations: Allocation, processes: tuple[GpuProcess, ...] = ()) -> None:  # fmt: skip
+    def send(self, node: str, *allocations: Allocation, processes: tuple[GpuProcess, ...] = ()) -> None:
         """Send a node's list."""
         self.version += 1
         facts = {each.job: Job(key=each.job, user="ada") for each in allocations}
         message = NodeJobs(
-            session=7, version=self.version, at=self.wall, jobs=tuple(facts.values()),
-            allocations=allocations, processes=processes,
-        )  # fmt: skip
+            session=7,
+            version=self.version,
+            at=self.wall,
+            jobs=tuple(facts.values()),
+            allocations=allocations,
+            processes=processes,
+        )
         gpus = {gpu.uuid for gpu in self.fleet.nodes[node].inventory.gpus}
         self.jobs.receive(node, msgspec.json.encode(message), gpus, self.wall)
 
@@ -174,9 +174,7 @@ def test_a_job_has_the_energy_between_its_begin_and_end() -> None:
     assert summary.sm_occupancy_ratio is None  # nothing read it
 
 
-def test_a_job_whose_sums_fail_leaves_the_use_of_others_to_be_saved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_job_whose_sums_fail_leaves_the_use_of_others_to_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failing job is reported as a part of its node, and saved again once it works."""
     site = Site()
     site.send("n0", site.held(KEYS[1], 0, site.wall), site.held(KEYS[2], 1, site.wall))
@@ -229,11 +227,7 @@ def test_what_a_job_moved_over_its_links_is_the_growth_of_the_counters_while_it_
     site.run(60)
     site.send("n0", site.held(KEYS[1], 0, site.wall))
     site.run(300)
-    site.send(
-        "n0",
-        site.held(KEYS[2], 1, site.wall),
-        site.held(KEYS[1], 0, site.wall - 300 * SECOND, site.wall),
-    )
+    site.send("n0", site.held(KEYS[2], 1, site.wall), site.held(KEYS[1], 0, site.wall - 300 * SECOND, site.wall))
     site.traffic["gpu_pcie_receive_bytes_total"] = 11e9
     site.run(300)
     first, second = (site.jobs.stored(KEYS[number], site.wall).summary for number in (1, 2))
@@ -335,8 +329,11 @@ def test_what_a_sharer_s_processes_used_last_holds_for_the_seconds_before_its_en
     site.run(20)
     begin = site.wall
     given = [site.held(key, 0, begin) for key in KEYS[:2]]
-    used = [site.held(key, 0, begin, kind=AllocationKind.USED, begin_from=Precision.PROCESS, end_from=Precision.PROCESS) for key in KEYS[:2]]  # fmt: skip
-    use = [GpuProcess(gpu=site.uuid(0), pid=pid, job=KEYS[pid], sm_ratio=ratio) for pid, ratio in enumerate((0.6, 0.2))]  # fmt: skip
+    used = [
+        site.held(key, 0, begin, kind=AllocationKind.USED, begin_from=Precision.PROCESS, end_from=Precision.PROCESS)
+        for key in KEYS[:2]
+    ]
+    use = [GpuProcess(gpu=site.uuid(0), pid=pid, job=KEYS[pid], sm_ratio=ratio) for pid, ratio in enumerate((0.6, 0.2))]
     site.send("n0", *given, *used, processes=tuple(use))
     site.run(12)
     gone = msgspec.structs.replace(used[0], end=site.wall)
@@ -346,9 +343,7 @@ def test_what_a_sharer_s_processes_used_last_holds_for_the_seconds_before_its_en
     site.send("n0", over, given[1], gone, used[1], processes=(use[1],))
     site.run(60)
     hours = [site.jobs.stored(key, site.wall).summary.gpu_hours for key in KEYS[:2]]
-    assert hours[0] == pytest.approx(0.75 * 12 / 3600, rel=0.01), (
-        "not of the second without a process"
-    )
+    assert hours[0] == pytest.approx(0.75 * 12 / 3600, rel=0.01), "not of the second without a process"
     energy = [site.jobs.stored(key, site.wall).summary.energy_joules or 0.0 for key in KEYS[:2]]
     assert energy[0] == pytest.approx(0.75 * 12 * 100, rel=0.01)
     assert sum(energy) == pytest.approx(sum(hours) * 3600 * 100, rel=0.01)
@@ -357,11 +352,7 @@ def test_what_a_sharer_s_processes_used_last_holds_for_the_seconds_before_its_en
 def test_the_scheduler_s_holder_pays_for_a_gpu_that_another_uses() -> None:
     site = Site()
     site.run(20)
-    site.send(
-        "n0",
-        site.held(KEYS[0], 0, site.wall),
-        site.held(KEYS[1], 0, site.wall, kind=AllocationKind.USED),
-    )
+    site.send("n0", site.held(KEYS[0], 0, site.wall), site.held(KEYS[1], 0, site.wall, kind=AllocationKind.USED))
     site.run(120)
     assert site.jobs.stored(KEYS[1], site.wall).summary.energy_joules is None
     assert site.jobs.stored(KEYS[0], site.wall).summary.energy_joules is not None
@@ -373,9 +364,13 @@ def test_faults_of_its_gpus_are_counted_while_it_ran_and_a_minute_after() -> Non
 
     def event(after: int, row: int) -> Event:
         return Event(
-            node="n0", id=f"{after}-{row}", kind="xid", gpu=site.uuid(row),
-            at=site.wall + after * SECOND, data={"xid": 79},
-        )  # fmt: skip
+            node="n0",
+            id=f"{after}-{row}",
+            kind="xid",
+            gpu=site.uuid(row),
+            at=site.wall + after * SECOND,
+            data={"xid": 79},
+        )
 
     for after, row in ((-1, 0), (50, 0), (150, 0), (170, 0), (50, 1)):
         site.jobs.note_event(event(after, row))
@@ -405,15 +400,14 @@ def test_jobs_and_what_nobody_held_add_up_to_the_energy_of_the_gpus(counters: bo
             site.watts[row] = chance.uniform(80, 700)
             start = row // 4 * 4
             rows = range(start, start + 4)
-            site.send(f"n{row // 4}", *(site.held(job, each, begin, end) for each in rows for job, begin, end in spans[each]))  # fmt: skip
+            site.send(
+                f"n{row // 4}", *(site.held(job, each, begin, end) for each in rows for job, begin, end in spans[each])
+            )
     until, total = site.wall, site.joules - first
     site.watts[:] = 0.0
     site.run(30)
     true, idle = integrate(spans, np.array(drawn), began, until)
-    used = {
-        key: site.jobs.stored(key, site.wall).summary.energy_joules or 0.0
-        for key in site.jobs.ledger.jobs
-    }
+    used = {key: site.jobs.stored(key, site.wall).summary.energy_joules or 0.0 for key in site.jobs.ledger.jobs}
     assert len(used) == 200
     assert sum(used.values()) + idle == pytest.approx(total.sum(), rel=0.005)
     nobody = sum(one.joules for one in site.jobs.meter.unheld.values())
@@ -421,9 +415,7 @@ def test_jobs_and_what_nobody_held_add_up_to_the_energy_of_the_gpus(counters: bo
     before = 16 * 100 * 20  # before the first list
     assert 0.98 * idle <= nobody <= 1.02 * idle + before
     for key, energy in used.items():
-        assert energy == pytest.approx(
-            true[key], rel=0.02, abs=1200
-        )  # a second or two at the edges
+        assert energy == pytest.approx(true[key], rel=0.02, abs=1200)  # a second or two at the edges
 
 
 def integrate(
@@ -442,9 +434,7 @@ def integrate(
     return true, idle
 
 
-def test_a_gpu_draws_its_own_power_at_the_wall_and_an_equal_part_of_what_else_its_node_does() -> (
-    None
-):
+def test_a_gpu_draws_its_own_power_at_the_wall_and_an_equal_part_of_what_else_its_node_does() -> None:
     """Of nodes of two GPUs: a whole one, one of whose GPUs is not read, one whose meter reads too little or nothing."""
     watts = np.array([100.0, 500.0, 100.0, np.nan, 100.0, 500.0, 100.0, 500.0])
     drawn, owner = np.array([800.0, 800.0, 300.0, np.nan]), np.repeat(np.arange(4), 2)
@@ -461,7 +451,7 @@ def test_quantiles_are_interpolated_within_a_bin() -> None:
 
 def test_the_store_returns_what_was_written_and_finds_jobs(tmp_path: Path) -> None:
     site = Site()
-    site.send("n0", site.held(KEYS[1], 0, site.wall), site.held(KEYS[2], 1, site.wall, site.wall + SECOND))  # fmt: skip
+    site.send("n0", site.held(KEYS[1], 0, site.wall), site.held(KEYS[2], 1, site.wall, site.wall + SECOND))
     site.run(60)
     store = EmbeddedStore(StoreConfig(), tmp_path)
     site.jobs.absorb([], KEYS)
@@ -507,14 +497,25 @@ def test_a_job_that_left_memory_and_comes_again_is_the_same_row() -> None:
     assert later.due(site.now, site.wall) != []
 
 
-def test_a_task_of_an_array_and_a_part_of_a_heterogeneous_job_are_found_as_users_know_them(tmp_path: Path) -> None:  # fmt: skip
+def test_a_task_of_an_array_and_a_part_of_a_heterogeneous_job_are_found_as_users_know_them(tmp_path: Path) -> None:
     site = Site()
     site.send("n0", site.held(KEYS[5], 0, site.wall), site.held(KEYS[13], 1, site.wall))
     site.jobs.ledger.report(Job(key=KEYS[5], owner="Array/4_0"))
     site.jobs.ledger.report(Job(key=KEYS[13], owner="Component/12+1"))
     store = EmbeddedStore(StoreConfig(), tmp_path)
     store.write_jobs([site.jobs.stored(key, site.wall) for key in (KEYS[5], KEYS[13])])
-    for name, wanted in {"4_0": ["5"], "12+1": ["13"], "5": ["5"], "4_1": [], "4_": [], "4": [], "+1": [], "4[]": ["5"], "12[]": [], "[]": []}.items():  # fmt: skip
+    for name, wanted in {
+        "4_0": ["5"],
+        "12+1": ["13"],
+        "5": ["5"],
+        "4_1": [],
+        "4_": [],
+        "4": [],
+        "+1": [],
+        "4[]": ["5"],
+        "12[]": [],
+        "[]": [],
+    }.items():
         query = JobQuery(id=name)
         assert [row.id for row in store.find_jobs(query)] == wanted, name
         live = site.jobs.matching(query, site.wall)

@@ -209,9 +209,7 @@ def test_one_frame_that_never_comes_readable_does_not_hold_up_the_others() -> No
             if not first <= 4 <= last:  # a message with frame 4 in it never decodes
                 for seq in range(first, last + 1):
                     account.receive(seq)
-            lost += planner.replied(
-                account, CommandReply(about=1, first=first, last=last, sent=1), now
-            )
+            lost += planner.replied(account, CommandReply(about=1, first=first, last=last, sent=1), now)
         now += 0.5
     assert account.missing == 0
     assert [(hole.first, hole.last, hole.reason) for hole in lost] == [(4, 4, "unreadable")]
@@ -221,9 +219,7 @@ def test_one_frame_that_never_comes_readable_does_not_hold_up_the_others() -> No
 
 
 @given(st.lists(st.tuples(st.sampled_from("rfle"), st.integers(0, 30), st.integers(0, 5))))
-def test_the_count_of_missing_frames_is_what_a_recount_says(
-    steps: list[tuple[str, int, int]],
-) -> None:
+def test_the_count_of_missing_frames_is_what_a_recount_says(steps: list[tuple[str, int, int]]) -> None:
     ledger, account = fresh()
     for kind, seq, more in steps:
         match kind:
@@ -346,17 +342,13 @@ class World(RuleBasedStateMachine):
         for each in self.planner.plan(always, self.now):
             command = each.command
             ends = sum(1 for session, _ in self.sent if session == command.about) - 1
-            wanted = [
-                (command.about, seq) for seq in range(command.first, min(command.last, ends) + 1)
-            ]
+            wanted = [(command.about, seq) for seq in range(command.first, min(command.last, ends) + 1)]
             if arrives:
                 self.wire += [key for key in wanted if key in self.ring]
             if answered:
                 gone = tuple(FrameSpan(*key, key[1]) for key in wanted if key not in self.ring)
                 self.replies.append(
-                    CommandReply(
-                        about=command.about, first=command.first, last=command.last, gone=gone
-                    )
+                    CommandReply(about=command.about, first=command.first, last=command.last, gone=gone)
                 )
 
     def give_up(self, holes: list) -> None:  # type: ignore[type-arg]

@@ -11,13 +11,7 @@ import pytest
 
 from aggregator.impairments import Impairments
 from aggregator.load import heap
-from aggregator.load.controller import (
-    CALM_SECONDS,
-    LEAST_REFILL,
-    SIGNALS,
-    LoadController,
-    ShedStep,
-)
+from aggregator.load.controller import CALM_SECONDS, LEAST_REFILL, SIGNALS, LoadController, ShedStep
 from aggregator.load.heap import HeapFreezer, fill_heap, keep_heap, release_heap
 from aggregator.load.meter import (
     HIGH_WATER,
@@ -149,9 +143,7 @@ def test_refilling_is_given_up_before_any_live_frame() -> None:
     assert controller.refill == 0.0
     play("c", controller, 28.0)
     assert (controller.step, controller.refill) == (ShedStep.NOTHING, LEAST_REFILL)
-    assert play("hhhhhhh", controller, 29.0) == "0000001", (
-        "and if that is not enough, the next step"
-    )
+    assert play("hhhhhhh", controller, 29.0) == "0000001", "and if that is not enough, the next step"
 
 
 def test_the_order_is_history_then_viewers_then_metrics_of_devices() -> None:
@@ -253,9 +245,7 @@ def test_a_step_for_memory_gives_back_what_is_free() -> None:
     ],
     ids=["unit", "slice around it", "none", "version 1", "version 1 without", "no cgroup"],
 )  # fmt: skip
-def test_the_memory_limit_is_that_of_the_unit(
-    tmp_path: Path, lines: str, files: dict[str, str], limit: int
-) -> None:
+def test_the_memory_limit_is_that_of_the_unit(tmp_path: Path, lines: str, files: dict[str, str], limit: int) -> None:
     proc = tmp_path / "cgroup"
     proc.write_text(lines)
     for name, text in files.items():

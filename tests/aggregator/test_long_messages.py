@@ -28,10 +28,7 @@ async def test_a_message_that_is_too_long_is_counted_and_holds_up_no_other(
         await a.tick()
         await until(lambda: aggregator.stats.frames_received == 1)
         body = bytes(LONG)
-        for kind, qos, count in (
-            (Topic.EVENT, 1, MORE_THAN_MAY_WAIT),
-            (Topic.FRAME, 0, 2),
-        ):
+        for kind, qos, count in ((Topic.EVENT, 1, MORE_THAN_MAY_WAIT), (Topic.FRAME, 0, 2)):
             for _ in range(count):
                 await hostile.publish(topic(aggregator.cluster, "a", kind), body, qos=qos)
                 await asyncio.sleep(0)

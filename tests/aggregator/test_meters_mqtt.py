@@ -22,7 +22,7 @@ from tests.brokers import Broker, Mosquitto
 from tests.kit.waiting import until
 
 PLUG = '[meters.plug]\ntype = "tasmota"\ntopic = "plug"\non = "office"\n'
-STRIP = '[meters.strip]\ntype = "shelly"\ntopic = "strip"\ncomponent = "switch:0"\nevery = 1\non = "lab"\n'  # fmt: skip
+STRIP = '[meters.strip]\ntype = "shelly"\ntopic = "strip"\ncomponent = "switch:0"\nevery = 1\non = "lab"\n'
 SENSOR = "tele/plug/SENSOR"
 
 
@@ -63,9 +63,7 @@ def found_flags(hub: MeterHub) -> tuple[str, ...]:
     return found.flags if found else ()
 
 
-async def test_a_retained_reading_is_of_no_known_age_and_is_no_reading(
-    mosquitto: Mosquitto,
-) -> None:
+async def test_a_retained_reading_is_of_no_known_age_and_is_no_reading(mosquitto: Mosquitto) -> None:
     async with devices(mosquitto) as say:
         await say(SENSOR, energy(500), retain=True)
         await say("tele/plug/LWT", "Online", retain=True)
@@ -84,15 +82,7 @@ async def test_nonsense_is_counted_said_once_and_never_a_value(
     async with devices(mosquitto) as say, running(PLUG + STRIP, mosquitto.config) as hub:
         await say("tele/plug/LWT", "Online", retain=True)
         await until(lambda: seen(hub, "plug"))
-        for payload in (
-            "nonsense",
-            energy("x"),
-            "nonsense",
-            b"\xff",
-            b"x" * 70_000,
-            b"x" * 1_000_000,
-            "nonsense",
-        ):
+        for payload in ("nonsense", energy("x"), "nonsense", b"\xff", b"x" * 70_000, b"x" * 1_000_000, "nonsense"):
             await say(SENSOR, payload)
         await until(lambda: state(hub, "plug").malformed == 7)
         assert reading(hub, "office") is None
@@ -106,10 +96,7 @@ async def test_nonsense_is_counted_said_once_and_never_a_value(
 
 async def test_a_shelly_is_asked_so_that_a_steady_load_stays_fresh(mosquitto: Mosquitto) -> None:
     """A real round through the broker: question on its topic, answer on ours."""
-    async with (
-        connect(mosquitto.config, "strip") as device,
-        running(STRIP, mosquitto.config) as hub,
-    ):
+    async with connect(mosquitto.config, "strip") as device, running(STRIP, mosquitto.config) as hub:
         await device.subscribe("strip/rpc", qos=1)
         asked = 0
 
@@ -121,12 +108,7 @@ async def test_a_shelly_is_asked_so_that_a_steady_load_stays_fresh(mosquitto: Mo
                 question = json.loads(message.payload)
                 assert question["method"] == "Switch.GetStatus"
                 result = {"id": 0, "apower": 77.5, "voltage": 230.0}
-                told = {
-                    "id": question["id"],
-                    "src": "strip",
-                    "dst": question["src"],
-                    "result": result,
-                }
+                told = {"id": question["id"], "src": "strip", "dst": question["src"], "result": result}
                 await device.publish(f"{question['src']}/rpc", json.dumps(told))
 
         answering = asyncio.create_task(answer())
@@ -142,9 +124,7 @@ async def test_a_device_that_takes_no_questions_is_told_of(mosquitto: Mosquitto)
         await until(lambda: "does not answer on strip/rpc" in state(hub, "strip").message)
 
 
-async def test_meters_of_another_broker_and_one_broker_down(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_meters_of_another_broker_and_one_broker_down(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """The house's own broker; ours is dead, and theirs goes on."""
     (tmp_path / "dead").mkdir()
     house = f'[brokers.house]\nhost = "127.0.0.1"\nport = {mosquitto.port}\n'
@@ -196,14 +176,8 @@ async def test_another_configuration_keeps_what_is_measured_as_before(mosquitto:
         await until(lambda: seen(hub, "strip"))
         await say("strip/status/switch:0", '{"apower":100}')
         assert (await until(lambda: reading(hub, "lab"))).watts == 100
-        with pytest.raises(
-            ConfigError, match=r"meters\.house\.password_file: /nowhere can't be read"
-        ):
-            hub.configure(
-                site_of(
-                    '[meters.house]\ntype = "nut"\nusername = "u"\npassword_file = "/nowhere"\n'
-                )
-            )
+        with pytest.raises(ConfigError, match=r"meters\.house\.password_file: /nowhere can't be read"):
+            hub.configure(site_of('[meters.house]\ntype = "nut"\nusername = "u"\npassword_file = "/nowhere"\n'))
         assert [one.name for one in hub.states()] == ["plug", "strip"]
 
 
@@ -237,12 +211,7 @@ async def test_a_refused_subscription_is_said(caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.parametrize(
     ("pattern", "topic", "fits"),
-    [
-        ("a/+/c", "a/b/c", True),
-        ("a/+", "a/b/c", False),
-        ("a/b", "a/b", True),
-        ("a/+/c", "a/b/d", False),
-    ],
+    [("a/+/c", "a/b/c", True), ("a/+", "a/b/c", False), ("a/b", "a/b", True), ("a/+/c", "a/b/d", False)],
 )
 def test_filters(pattern: str, topic: str, fits: bool) -> None:
     assert matches(pattern, topic) is fits

@@ -36,13 +36,22 @@ class Upsd:
         self._children: list[subprocess.Popen[bytes]] = []
         folder.chmod(0o755)
         (folder / "state").mkdir()
-        self.write("desk", "ups.status: OL\nups.load: 45\nups.realpower.nominal: 900\n"
-                   "ups.power.nominal: 1000\nbattery.runtime: 1260\ninput.voltage: 121.5\n")  # fmt: skip
-        self.write("rack", "ups.status: OB LB\nups.realpower: 2610.5\nups.power: 2700\nups.load: 87\n"
-                   "input.L1.current: 4.1\ninput.L2.current: 3.9\ninput.L3.current: 4.0\n")  # fmt: skip
-        names = "".join(f'[{name}]\ndriver = dummy-ups\nport = {folder}/{name}.dev\ndesc = "the {name}\'s \\"own\\""\n' for name in ("desk", "rack"))  # fmt: skip
+        self.write(
+            "desk",
+            "ups.status: OL\nups.load: 45\nups.realpower.nominal: 900\n"
+            "ups.power.nominal: 1000\nbattery.runtime: 1260\ninput.voltage: 121.5\n",
+        )
+        self.write(
+            "rack",
+            "ups.status: OB LB\nups.realpower: 2610.5\nups.power: 2700\nups.load: 87\n"
+            "input.L1.current: 4.1\ninput.L2.current: 3.9\ninput.L3.current: 4.0\n",
+        )
+        names = "".join(
+            f'[{name}]\ndriver = dummy-ups\nport = {folder}/{name}.dev\ndesc = "the {name}\'s \\"own\\""\n'
+            for name in ("desk", "rack")
+        )
         (folder / "ups.conf").write_text(names)
-        (folder / "upsd.conf").write_text(f"LISTEN 127.0.0.1 {self.port}\nSTATEPATH {folder}/state\nMAXAGE 15\n")  # fmt: skip
+        (folder / "upsd.conf").write_text(f"LISTEN 127.0.0.1 {self.port}\nSTATEPATH {folder}/state\nMAXAGE 15\n")
         (folder / "upsd.users").write_text('[kilowatch]\npassword = "a \\"secret\\" word"\n')
         (folder / "password").write_text('a "secret" word\n')
         for name in ("ups.conf", "upsd.conf", "upsd.users"):
@@ -57,11 +66,7 @@ class Upsd:
         env = {**os.environ, "NUT_CONFPATH": str(self.folder), "NUT_STATEPATH": str(self.folder / "state"),
                "NUT_ALTPIDPATH": str(self.folder / "state")}  # fmt: skip
         user = ["-u", "root"] if os.geteuid() == 0 else []
-        for command in [
-            [DUMMY, "-D", *user, "-a", "desk"],
-            [DUMMY, "-D", *user, "-a", "rack"],
-            [UPSD, "-D", *user],
-        ]:
+        for command in [[DUMMY, "-D", *user, "-a", "desk"], [DUMMY, "-D", *user, "-a", "rack"], [UPSD, "-D", *user]]:
             log = (self.folder / f"log{len(self._children)}").open("wb")
             self._children.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
             log.close()
@@ -183,10 +188,8 @@ def says(text: bytes, *, hang: bool = False) -> Answer:
         (says(b"\x00\xff\n"), "bad_answer"),
     ],
     ids=["hangs", "half a list", "half a line", "no upsd", "no end", "endless", "other rows", "denied", "binary"],
-)  # fmt: skip
-async def test_a_server_that_misbehaves_is_bounded_and_told_of(
-    answer: Answer, message: str
-) -> None:
+)
+async def test_a_server_that_misbehaves_is_bounded_and_told_of(answer: Answer, message: str) -> None:
     """And another meter goes on beside it."""
     async with server(answer) as bad, server(good) as well:
         meters = nut(bad, "timeout = 0.3") + nut(well).replace("house", "other")
@@ -211,9 +214,7 @@ async def good(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def test_a_ups_whose_driver_is_gone_is_no_fault_of_the_others() -> None:
     async with server(good) as port, running(nut(port)) as hub:
         assert (await until(lambda: reading(hub, "ok"))).watts == 100
-        assert "UPS gone: upsd reports DRIVER-NOT-CONNECTED" in await until(
-            lambda: state(hub, "house").message
-        )
+        assert "UPS gone: upsd reports DRIVER-NOT-CONNECTED" in await until(lambda: state(hub, "house").message)
         assert reading(hub, "gone") is None
 
 

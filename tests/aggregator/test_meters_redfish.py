@@ -11,15 +11,7 @@ from aiohttp import web
 
 from power.devices.wall_power import WallSource
 from tests.aggregator.meter_hub import reading, running, state
-from tests.aggregator.redfish_server import (
-    Redfish,
-    Tree,
-    certificate_in,
-    old_server,
-    pdu,
-    server,
-    serving,
-)
+from tests.aggregator.redfish_server import Redfish, Tree, certificate_in, old_server, pdu, server, serving
 from tests.kit.waiting import until
 
 
@@ -52,10 +44,8 @@ async def test_a_server_is_the_input_of_its_supplies() -> None:
         (old_server(), 411, ()),
     ],
     ids=["a supply does not tell", "a supply without input", "no supplies", "before PowerSubsystem"],
-)  # fmt: skip
-async def test_what_stands_in_for_supplies(
-    tree: Tree, watts: float, flags: tuple[str, ...]
-) -> None:
+)
+async def test_what_stands_in_for_supplies(tree: Tree, watts: float, flags: tuple[str, ...]) -> None:
     async with serving(tree) as service, running(bmc(service)) as hub:
         found = await until(lambda: reading(hub, "rig1"))
         assert (found.watts, found.flags) == (watts, flags)
@@ -76,16 +66,13 @@ async def test_one_resource_by_its_path() -> None:
 
 async def test_the_parts_of_a_distribution_unit() -> None:
     """An inlet with poles, a bank that tripped, an outlet of a node; one part that is not there."""
-    parts = ('map = { "RackPDUs/1/Mains/AC1" = "lab", "RackPDUs/1/Branches/B" = "office", '
-             '"RackPDUs/1/Outlets/1" = "rig1", "RackPDUs/1/Outlets/9" = "rig2" }')  # fmt: skip
+    parts = (
+        'map = { "RackPDUs/1/Mains/AC1" = "lab", "RackPDUs/1/Branches/B" = "office", '
+        '"RackPDUs/1/Outlets/1" = "rig1", "RackPDUs/1/Outlets/9" = "rig2" }'
+    )
     async with serving(pdu()) as service, running(unit(service, parts)) as hub:
         whole = await until(lambda: reading(hub, "lab"))
-        assert (whole.watts, whole.volt_amps, whole.power_factor, whole.neutral_amps) == (
-            4410,
-            4600,
-            0.96,
-            4.2,
-        )
+        assert (whole.watts, whole.volt_amps, whole.power_factor, whole.neutral_amps) == (4410, 4600, 0.96, 4.2)
         assert (whole.energy_joules, whole.source) == (325.5 * 3.6e6, WallSource.PDU)
         poles = [reading(hub, "lab", pole) for pole in ("L1", "L2", "L3")]
         assert [one and one.amps for one in poles] == [14.1, 13.5, 9.9]
@@ -122,16 +109,12 @@ async def test_a_login_by_file(login: str, tmp_path: Path) -> None:
         assert service.sessions == set()  # and ours is ended at the end
 
 
-async def test_a_wrong_password_is_said_without_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_wrong_password_is_said_without_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
     for login in ("basic", "session"):
         more = f'username = "monitor"\npassword_file = "{tmp_path}/secret"\nlogin = "{login}"'
         async with serving(server(), "s3cret") as service, running(bmc(service, more)) as hub:
-            assert "check username and password_file" in await until(
-                lambda: state(hub, "bmc").message
-            )
+            assert "check username and password_file" in await until(lambda: state(hub, "bmc").message)
     assert "hunter2" not in caplog.text
 
 
@@ -146,15 +129,10 @@ def certificate(tmp_path: Path) -> Path:
     [("", False), ("verify = false", True), ('ca_file = "{}"', True)],
     ids=["untrusted", "not verified", "trusted by file"],
 )
-async def test_certificates_are_checked_unless_told(
-    certificate: Path, more: str, good: bool
-) -> None:
+async def test_certificates_are_checked_unless_told(certificate: Path, more: str, good: bool) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, certificate.with_name("key.pem"))
-    async with (
-        serving(server(), tls=tls) as service,
-        running(bmc(service, more.format(certificate))) as hub,
-    ):
+    async with serving(server(), tls=tls) as service, running(bmc(service, more.format(certificate))) as hub:
         if good:
             assert (await until(lambda: reading(hub, "rig1"))).watts == 4000.5
         else:
@@ -214,9 +192,7 @@ async def _astray(_: web.Request) -> web.Response:
     ],
     ids=["hangs", "endless", "half", "redirect", "a page", "broken", "a link to elsewhere"],
 )
-async def test_a_service_that_misbehaves_is_bounded_and_another_goes_on(
-    before: object, message: str
-) -> None:
+async def test_a_service_that_misbehaves_is_bounded_and_another_goes_on(before: object, message: str) -> None:
     async with serving(server()) as bad, serving(old_server()) as well:
         bad.before = before  # type: ignore[assignment]  # each is what a handler is
         meters = bmc(bad, "timeout = 0.5") + bmc(well, name="other", on="rig2")

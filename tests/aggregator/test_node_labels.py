@@ -33,11 +33,7 @@ def test_a_node_stands_on_its_circuits_and_in_its_rack() -> None:
     fleet.place(replace(inventory("n3"), host={"rack": "R9"}))
     layout = lay_out("power", decode("power", {"power": SITE}))
     found = NodeLabels().of(fleet, layout)
-    assert found == {
-        "n1": {"circuits": "a,b", "rack": "R7"},
-        "n2": {"circuits": "wall"},
-        "n3": {"rack": "R9"},
-    }
+    assert found == {"n1": {"circuits": "a,b", "rack": "R7"}, "n2": {"circuits": "wall"}, "n3": {"rack": "R9"}}
 
 
 def test_nothing_moves_until_something_has_moved() -> None:

@@ -56,9 +56,7 @@ async def test_what_was_declared_outlives_a_restart_for_its_owner_alone(tmp_path
     again = NodeRegister(path)
     again.load()
     rows = {row.node: row for row in again.reply(Fleet(), 0.0, 0).nodes}
-    assert {name: str(row.state) for name, row in rows.items()} == {
-        "a": "renamed", "b": "retired", "c": "missing",
-    }  # fmt: skip
+    assert {name: str(row.state) for name, row in rows.items()} == {"a": "renamed", "b": "retired", "c": "missing"}
     assert (rows["c"].expected, rows["c"].formerly, rows["a"].renamed_to) == (True, ["a"], "c")
     assert (rows["b"].by, rows["b"].since) == ("bob", 6 * DAY)
 
@@ -256,10 +254,15 @@ def broker(mosquitto: Broker) -> Broker:
 async def nodes(*arguments: str, state: Path) -> tuple[int, str]:
     """Run `kilowatch nodes`; return its exit code and all that it printed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kilowatch", "nodes", *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        sys.executable,
+        "-m",
+        "kilowatch",
+        "nodes",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "XDG_STATE_HOME": str(state), "STATE_DIRECTORY": ""},
-    )  # fmt: skip
+    )
     text, _ = await process.communicate()
     return process.returncode or 0, text.decode()
 
@@ -277,9 +280,7 @@ async def test_a_node_is_expected_renamed_and_retired_by_commands(
     state = tmp_path / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setenv("STATE_DIRECTORY", "")
-    settings = msgspec.structs.replace(
-        config(broker.config, tmp_path / "data"), listen="127.0.0.1:0"
-    )
+    settings = msgspec.structs.replace(config(broker.config, tmp_path / "data"), listen="127.0.0.1:0")
     async with running(settings) as aggregator:
         await until(lambda: aggregator.http_address is not None)
         host, port = aggregator.http_address or ("", 0)
@@ -349,9 +350,7 @@ async def _renamed(aggregator: Aggregator, broker: Broker) -> None:
 
 async def _history(aggregator: Aggregator, query: str) -> dict[str, list[int]]:
     start, end_ = now() / SECOND - 1, time.time() + 60
-    found: dict[str, list[int]] = await _get(
-        aggregator, f"/api/v1/history?{query}&from={start}&to={end_}&step=0s"
-    )
+    found: dict[str, list[int]] = await _get(aggregator, f"/api/v1/history?{query}&from={start}&to={end_}&step=0s")
     return found
 
 
@@ -359,10 +358,7 @@ async def _get(aggregator: Aggregator, path: str) -> dict[str, list]:  # type: i
     import aiohttp
 
     host, port = aggregator.http_address or ("", 0)
-    async with (
-        aiohttp.ClientSession() as http,
-        http.get(f"http://{host}:{port}{path}") as answer,
-    ):
+    async with aiohttp.ClientSession() as http, http.get(f"http://{host}:{port}{path}") as answer:
         found: dict[str, list] = await answer.json()  # type: ignore[type-arg]
         assert answer.status == 200, found
         return found
@@ -376,10 +372,7 @@ async def test_a_new_name_in_the_settings_of_a_node_is_taken_over_with_its_histo
     monkeypatch.setattr("aggregator.ingest.router.RENAMED_SECONDS", 0.2)
     settings = config(mosquitto.config, tmp_path / "data")
     machine = msgspec.structs.replace(scripted("old", 2), host={"machine": "m1"})
-    async with (
-        running(settings) as aggregator,
-        ScriptedNode(mosquitto.config, "old", made_of=machine) as node,
-    ):
+    async with running(settings) as aggregator, ScriptedNode(mosquitto.config, "old", made_of=machine) as node:
         for _ in range(3):
             await node.tick()
         await until(lambda: aggregator.stats.frames_stored == 3)
@@ -400,7 +393,5 @@ async def test_a_new_name_in_the_settings_of_a_node_is_taken_over_with_its_histo
             await until(lambda: aggregator.stats.frames_stored >= ticks)  # noqa: B023
             row = aggregator.register.row("new", aggregator.fleet, aggregator.now())
             assert (row.formerly, row.state) == (["old"], RegisterState.ONLINE)
-            assert aggregator.stats.frames_stored == ticks, (
-                "what was stored under the old name is not again"
-            )
+            assert aggregator.stats.frames_stored == ticks, "what was stored under the old name is not again"
             assert [one for one in moved.commands if one.about == 1] == []

@@ -45,9 +45,11 @@ class Meter:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         kind = {
-            "create_counter": "counter", "create_up_down_counter": "up-down counter", "create_gauge": "gauge",
+            "create_counter": "counter",
+            "create_up_down_counter": "up-down counter",
+            "create_gauge": "gauge",
             "create_observable_gauge": "gauge",
-        }[name]  # fmt: skip
+        }[name]
 
         def make(*, name: str, unit: str, **_: Any) -> None:
             self.made = name, unit, kind
@@ -93,25 +95,16 @@ def test_every_reading_is_sent_once_and_none_that_is_absent() -> None:
     view = asyncio.run(small_cluster())
     rows = exported(["gpu_*", "link_*", "node_*"])
     found = sent(OtlpGatherer(view, rows))
-    there = {
-        (point.node, point.name, tuple(sorted(point.attributes.items()))): point.value
-        for point in found
-    }
+    there = {(point.node, point.name, tuple(sorted(point.attributes.items()))): point.value for point in found}
     assert len(there) == len(found), "each once"
     expected = len(view.fleet.nodes)
     for row in rows:
         column = view.fleet.column(row.metric, view.now())
         expected += int(np.count_nonzero(~np.isnan(column)))
     assert len(found) == expected > 100
-    watts = {
-        (point.node, point.attributes["hw.id"]): point.value
-        for point in found
-        if point.name == "hw.power"
-    }
-    assert watts == {
-        (node, f"GPU-{node}-{gpu}"): 300.25 + gpu for node in ("n1", "n2") for gpu in (0, 1)
-    }
-    [first] = [point for point in found if point.name == "hw.power" and point.attributes["hw.id"] == "GPU-n1-0"]  # fmt: skip
+    watts = {(point.node, point.attributes["hw.id"]): point.value for point in found if point.name == "hw.power"}
+    assert watts == {(node, f"GPU-{node}-{gpu}"): 300.25 + gpu for node in ("n1", "n2") for gpu in (0, 1)}
+    [first] = [point for point in found if point.name == "hw.power" and point.attributes["hw.id"] == "GPU-n1-0"]
     assert first.attributes == {
         "hw.id": "GPU-n1-0", "hw.type": "gpu", "hw.name": "GPU 0", "hw.model": "NVIDIA H100 80GB HBM3",
         "hw.serial_number": "160000", "hw.firmware_version": "96.00.61.00.01",
@@ -128,7 +121,7 @@ def test_a_reading_is_as_short_as_on_every_other_face_and_bytes_are_whole() -> N
         matrix.gauges[rows, matrix.columns[name]] = value
     found = [point for point in sent(OtlpGatherer(view, CONVENTIONS)) if point.node == "n1"]
     assert {point.value for point in found if point.name == "hw.power"} == {67.03}
-    usage = [p for p in found if p.name == "hw.gpu.memory.usage" and "hw.parent" not in p.attributes]  # fmt: skip
+    usage = [p for p in found if p.name == "hw.gpu.memory.usage" and "hw.parent" not in p.attributes]
     assert {point.value for point in usage} == {85_899_345_920}
 
 
@@ -165,9 +158,9 @@ def test_of_a_node_that_is_silent_nothing_is_sent_but_that_it_is() -> None:
     assert up == {"n1": 1, "n2": 0}
     view.monotonic += 60
     view.fleet.nodes["n1"].seen = view.now()
-    assert [
-        point.name for point in sent(OtlpGatherer(view, CONVENTIONS)) if point.node == "n1"
-    ] == [UP.name], "stale readings are none"
+    assert [point.name for point in sent(OtlpGatherer(view, CONVENTIONS)) if point.node == "n1"] == [UP.name], (
+        "stale readings are none"
+    )
 
 
 def test_a_counter_that_falls_begins_anew() -> None:
@@ -191,7 +184,10 @@ def test_a_counter_that_falls_begins_anew() -> None:
     asyncio.run(view.tick(2))
     before = energy("n1")
     matrix.counters[view.fleet.nodes["n1"].rows[Table.GPU], column] = np.nan
-    assert {p.attributes["hw.type"] for p in sent(gatherer) if p.name == "hw.energy" and p.node == "n1"} == {"cpu", "memory"}  # fmt: skip
+    assert {p.attributes["hw.type"] for p in sent(gatherer) if p.name == "hw.energy" and p.node == "n1"} == {
+        "cpu",
+        "memory",
+    }
     asyncio.run(view.tick(3))
     matrix.counters[view.fleet.nodes["n1"].rows[Table.GPU], column] = 2.0
     after_gap = energy("n1")
@@ -230,11 +226,7 @@ def test_parts_of_gpus_and_ports_are_devices_too() -> None:
     assert found["hw.network.up", port].value == 1
     assert found["hw.network.io", port].attributes["network.io.direction"] == "receive"
     assert found["hw.errors", port].attributes["error.type"] == "receive"
-    assert found["hw.energy", "cpu"].attributes == {
-        "hw.id": "cpu",
-        "hw.type": "cpu",
-        "hw.name": "cpu",
-    }
+    assert found["hw.energy", "cpu"].attributes == {"hw.id": "cpu", "hw.type": "cpu", "hw.name": "cpu"}
     assert len(found) == len(names)
 
 
@@ -275,9 +267,7 @@ def test_a_node_that_can_not_be_written_costs_no_other(monkeypatch: pytest.Monke
 
 
 @given(st.lists(st.integers(1, 400), max_size=30), st.integers(100, 1000))
-def test_requests_are_as_long_as_they_may_be_and_no_resource_is_cut(
-    sizes: list[int], most: int
-) -> None:
+def test_requests_are_as_long_as_they_may_be_and_no_resource_is_cut(sizes: list[int], most: int) -> None:
     found = requests([(bytes([size % 251]) * size, 1) for size in sizes], most)
     assert b"".join(body for body, _ in found) == b"".join(bytes([n % 251]) * n for n in sizes)
     assert sum(count for _, count in found) == len(sizes)
@@ -292,7 +282,11 @@ def test_an_answer_of_another_form_is_an_error_or_nothing(answer: bytes) -> None
         assert isinstance(why, str)
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=300) | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1)))  # fmt: skip
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=20), st.text(max_size=300) | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1)
+    )
+)
 def test_attributes_come_back_as_they_were(pairs: dict[str, str | int]) -> None:
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
@@ -311,9 +305,7 @@ def receiver(request: pytest.FixtureRequest) -> Iterator[Otlp]:
 
 
 @asynccontextmanager
-async def pushing(
-    view: FakeView, receiver: Otlp, request: pytest.FixtureRequest, **more: Any
-) -> AsyncIterator[None]:
+async def pushing(view: FakeView, receiver: Otlp, request: pytest.FixtureRequest, **more: Any) -> AsyncIterator[None]:
     """Push every second for as long as the block runs."""
     protocol = OtlpProtocol(request.node.callspec.params["receiver"])
     config = OtlpConfig(url=receiver.url, protocol=protocol, every_seconds=1.0, **more)
@@ -329,8 +321,15 @@ async def pushing(
 
 def event(number: int, kind: str = "xid", node: str = "n1") -> Event:
     """An event of a GPU."""
-    return Event(id=f"1-{number}", node=node, at=1_000 + number, kind=kind, gpu="GPU-n1-0",
-                 message="fell off the bus", data={"xid": 79})  # fmt: skip
+    return Event(
+        id=f"1-{number}",
+        node=node,
+        at=1_000 + number,
+        kind=kind,
+        gpu="GPU-n1-0",
+        message="fell off the bus",
+        data={"xid": 79},
+    )
 
 
 async def test_readings_and_events_arrive_and_each_event_once(
@@ -346,8 +345,10 @@ async def test_readings_and_events_arrive_and_each_event_once(
         pushed = len(receiver.points)
         await until(lambda: len(receiver.points) >= 3 * pushed)
     assert [(one.node, one.attributes["kilowatch.event.id"]) for one in receiver.records] == [
-        ("n1", "1-1"), ("n1", "1-2"), ("n2", "1-3"),
-    ]  # fmt: skip
+        ("n1", "1-1"),
+        ("n1", "1-2"),
+        ("n2", "1-3"),
+    ]
     first = receiver.records[0]
     assert (first.name, first.severity, first.at) == ("kilowatch.xid", 17, 1_001)
     assert first.text == "xid 79: fell off the bus"

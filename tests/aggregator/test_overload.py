@@ -18,15 +18,7 @@ from telemetry.wire.inventory import CommandKind, FrameSpan
 from telemetry.wire.schema import GPU_FAST, GPU_SLOW, NODE_FAST, SCHEMA
 from telemetry.wire.topics import Topic
 from tests.aggregator.feed import Feed
-from tests.aggregator.node import (
-    GAP_COLUMN,
-    START,
-    expected,
-    gpu_rows,
-    payload,
-    sampled_at,
-    value,
-)
+from tests.aggregator.node import GAP_COLUMN, START, expected, gpu_rows, payload, sampled_at, value
 
 GAUGES = SCHEMA.blocks[GPU_FAST].gauges
 COUNTERS = SCHEMA.blocks[GPU_FAST].counters
@@ -65,9 +57,7 @@ def refill(feed: Feed) -> list[tuple[int, int]]:
         feed.now += 1.0
         feed.wall += 10**9
         commands = [
-            each.command
-            for each in feed.ingest.drain_commands(feed.now)
-            if each.command.kind is CommandKind.RESEND
+            each.command for each in feed.ingest.drain_commands(feed.now) if each.command.kind is CommandKind.RESEND
         ]
         if not commands:
             break
@@ -149,9 +139,7 @@ def test_a_node_that_is_set_aside_costs_no_other_its_means(feed: Feed) -> None:
     faults._keep_names("b", Batch(runs=[CollectorRun(9, "b", 1)]))
     faults.aside.fail("b", ContentError("a name that no column holds"), 0.0)
     rest = faults.before(batch)
-    assert {
-        one.node for rows in rest.means for run in rows.run.tolist() if (one := faults.run_of(run))
-    } == {"a"}
+    assert {one.node for rows in rest.means for run in rows.run.tolist() if (one := faults.run_of(run))} == {"a"}
 
 
 def test_while_history_is_shed_nothing_is_requested(feed: Feed) -> None:
@@ -231,10 +219,7 @@ def test_what_the_ring_has_lost_stays_as_a_mean(feed: Feed) -> None:
     first, _, _ = before[0]
     feed.gone("a", first, first)
     feed.commit()
-    feed.publish(
-        "a", Topic.BACKFILL,
-        frames.encode_many([payload("a", 2, 1, seq) for seq in range(first + 1, 25)]),
-    )  # fmt: skip
+    feed.publish("a", Topic.BACKFILL, frames.encode_many([payload("a", 2, 1, seq) for seq in range(first + 1, 25)]))
     feed.commit()
     assert provisional(feed) == before[:1]
     feed.reopen()
@@ -280,10 +265,7 @@ def test_a_coalesced_frame_with_the_slow_lane_is_shown(feed: Feed) -> None:
     """Of one update in 15 s the rules on its readings live; and a broken one costs only itself."""
     feed.shedding.step = ShedStep.FRAMES
     limit = SCHEMA.blocks[GPU_SLOW].gauges[0]
-    slow = {
-        GPU_FAST: gpu_rows("a", 2, 1),
-        GPU_SLOW: [[7.0] * len(SCHEMA.blocks[GPU_SLOW].names)] * 2,
-    }
+    slow = {GPU_FAST: gpu_rows("a", 2, 1), GPU_SLOW: [[7.0] * len(SCHEMA.blocks[GPU_SLOW].names)] * 2}
     feed.publish("a", Topic.FRAME, frames.encode(frames.build(1, 1, sampled_at(1), slow)))
     feed.send("a", 2)
     feed.publish("a", Topic.FRAME, b"\xc1 broken" * 1000)
@@ -366,9 +348,7 @@ def test_history_says_where_means_stand_for_readings(feed: Feed) -> None:
     assert feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 62, 0).provisional == []
 
 
-def test_means_are_removed_when_they_are_too_old_or_too_many(
-    feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_means_are_removed_when_they_are_too_old_or_too_many(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     feed.shedding.step = ShedStep.HISTORY
     sent(feed, 0, 49)
     idle(feed, 11)

@@ -13,12 +13,7 @@ from aggregator.jobs.service import JobService
 from aggregator.scheduler.listed import JobListing, ListedJob
 from aggregator.scheduler.squeue import SqueueReader
 from api.jobs import JobAccount
-from telemetry.wire.jobs import (
-    Allocation,
-    Job,
-    JobKey,
-    NodeJobs,
-)
+from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs
 from tests.aggregator.test_scheduled_jobs import GPUS, Scene, at, hooked, listed, used
 from tests.aggregator.test_scheduler_forms import record
 
@@ -57,9 +52,7 @@ class Chance:
         number = str(self.random.randrange(1, 6))
         of_it = [key for key in self.jobs if key.id == number]
         key = max(of_it, default=JobKey("slurm", "lab", number))
-        what = self.random.choice(
-            ("begin", "end", "requeue", "forget", "see", "see", "unsee", "name")
-        )
+        what = self.random.choice(("begin", "end", "requeue", "forget", "see", "see", "unsee", "name"))
         if what == "begin" and key not in self.jobs:
             self.jobs[key] = self._begun(key)
         elif what == "end" and key in self.jobs and self.jobs[key].holds:
@@ -96,7 +89,7 @@ class Chance:
         jobs = tuple(Job(key=key) for key in sorted({row.job for row in rows}))
         return msgspec.json.encode(
             NodeJobs(session=1, version=self.versions[node], at=at(self.now), allocations=rows, jobs=jobs)
-        )  # fmt: skip
+        )
 
     def _accounts(self) -> dict[JobKey, JobAccount]:
         account = JobAccount(state="COMPLETED", begin=at(1), end=at(self.now))
@@ -144,14 +137,10 @@ def test_a_listing_is_compared_with_the_nodes_that_it_may_change_alone() -> None
     jobs = Scene().jobs
     for number in range(40):
         key = JobKey("slurm", "lab", str(number))
-        message = NodeJobs(
-            session=1, at=at(2), allocations=(hooked("GPU-0", key=key),), jobs=(Job(key=key),)
-        )
+        message = NodeJobs(session=1, at=at(2), allocations=(hooked("GPU-0", key=key),), jobs=(Job(key=key),))
         jobs.receive(f"n{number}", msgspec.json.encode(message), {"GPU-0"}, at(2))
     every = {number: listed(key=JobKey("slurm", "lab", str(number))) for number in range(40)}
-    listing = [
-        JobListing(at=at(5 + 15 * n), cluster="lab", jobs=tuple(every.values())) for n in range(9)
-    ]
+    listing = [JobListing(at=at(5 + 15 * n), cluster="lab", jobs=tuple(every.values())) for n in range(9)]
     assert compared(jobs, listing[0], 5) == 40
     assert compared(jobs, listing[1], 20) == 40  # whether the first one was all
     assert compared(jobs, listing[2], 35) == 2  # by turns
@@ -174,9 +163,7 @@ def test_a_job_whose_text_is_the_same_is_the_same_object() -> None:
     records = [record(job_id=number) for number in range(1, 4)]
     first = reader.listing_of(json.dumps({"jobs": records}).encode(), at(0))
     records[1]["name"] = "renamed"
-    second = reader.listing_of(
-        json.dumps({"jobs": [*records[1:], record(job_id=9)]}).encode(), at(15)
-    )
+    second = reader.listing_of(json.dumps({"jobs": [*records[1:], record(job_id=9)]}).encode(), at(15))
     before = {each.key.id: each for each in first.jobs}
     assert [before.get(each.key.id) is each for each in second.jobs] == [False, True, False]
     assert second.jobs[0].job.name == "renamed"

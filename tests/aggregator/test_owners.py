@@ -80,8 +80,13 @@ def test_an_entry_for_all_circuits_is_for_no_gpu() -> None:
     assert owners.of("gpu_lost", inventory("dgx-1"), {}, "") == ""
 
 
-def fired(engine: RuleEngine, fleet: Fleet, now: float, events: tuple[Event, ...] = (),
-          snapshots: tuple[PowerSnapshot, ...] = ()) -> list[Alert]:  # fmt: skip
+def fired(
+    engine: RuleEngine,
+    fleet: Fleet,
+    now: float,
+    events: tuple[Event, ...] = (),
+    snapshots: tuple[PowerSnapshot, ...] = (),
+) -> list[Alert]:
     """Return the alerts that began to fire."""
     found = engine.evaluate(fleet, now, int(now * 1e9), list(events), snapshots=list(snapshots))
     return [one for one in found if one.state is AlertState.FIRING]
@@ -101,9 +106,7 @@ def test_an_alert_of_the_engine_has_its_owner_and_matchers_see_it() -> None:
 
 
 def test_an_alert_of_a_circuit_has_the_owner_of_its_name() -> None:
-    stage = Stage(
-        '[circuits.r1-a]\nbreaker = 20\nvolts = 120\nnodes = ["n"]\n[nodes.n]\nwatts = 3000\n'
-    )
+    stage = Stage('[circuits.r1-a]\nbreaker = 20\nvolts = 120\nnodes = ["n"]\n[nodes.n]\nwatts = 3000\n')
     stage.engine.texts.owner_of = Owners(entries()).of
     stage.play(30)
     owners = {one.owner for one in stage.engine.alerts() if one.rule == "circuit_overload"}
@@ -135,9 +138,7 @@ COVERED = [
         ('match = { role = "gpu" }', 'match = { node = "dgx-*" }'),
     ],
 )
-def test_an_entry_that_some_alert_reaches_is_none_too_many(
-    tmp_path: Path, above: str, below: str
-) -> None:
+def test_an_entry_that_some_alert_reaches_is_none_too_many(tmp_path: Path, above: str, below: str) -> None:
     path = tmp_path / "kilowatch.toml"
     site = "[power.circuits.rack-1]\nbreaker = 16\nvolts = 230\n"
     path.write_text(f'{site}[[owners]]\nname = "a"\n{above}\n[[owners]]\nname = "b"\n{below}\n')
@@ -162,7 +163,7 @@ def test_an_entry_that_some_alert_reaches_is_none_too_many(
             for wide, narrow in COVERED
         ),
     ],
-)  # fmt: skip
+)
 def test_an_entry_that_can_not_work_is_refused(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "kilowatch.toml"
     path.write_text(f"[power.circuits.rack-1]\nbreaker = 16\nvolts = 230\n[[owners]]\n{text}\n")

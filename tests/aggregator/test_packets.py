@@ -113,9 +113,7 @@ PACKETS = st.one_of(
 
 
 @given(st.lists(PACKETS, max_size=8), st.lists(st.integers(0, 3000), max_size=6))
-def test_gmqtt_finds_the_same_wherever_the_stream_is_cut(
-    packets: list[bytes], cuts: list[int]
-) -> None:
+def test_gmqtt_finds_the_same_wherever_the_stream_is_cut(packets: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(packets)
     edges = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
     pieces = [stream[first:last] for first, last in itertools.pairwise(edges)]
@@ -141,9 +139,10 @@ def test_messages_are_in_their_order_among_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"\0", b"\0\0", b"\0\0payload", b"\0\5abcd", b"\0\2\xff\xfe"],
+    "body",
+    [b"", b"\0", b"\0\0", b"\0\0payload", b"\0\5abcd", b"\0\2\xff\xfe"],
     ids=["empty", "half a length", "no topic", "payload without a topic", "cut off", "no text"],
-)  # fmt: skip
+)
 def test_a_message_without_a_topic_is_left_to_the_client(body: bytes) -> None:
     bad = packet(0x30, body)
     reader = Reader()
@@ -155,9 +154,7 @@ def long_publish(topic: str, size: int, qos: int) -> bytes:
     """A PUBLISH of more bytes than there may be; its number is 7."""
     number = b"\0\7" if qos else b""
     name = topic.encode()
-    return packet(
-        0x30 | qos << 1, len(name).to_bytes(2, "big") + name + number + bytes(MOST + size)
-    )
+    return packet(0x30 | qos << 1, len(name).to_bytes(2, "big") + name + number + bytes(MOST + size))
 
 
 @given(
@@ -170,12 +167,10 @@ def long_publish(topic: str, size: int, qos: int) -> bytes:
     ),
     st.lists(st.integers(0, 60_000), max_size=20),
 )
-def test_a_message_that_is_too_long_is_never_gathered_and_hides_no_other(
-    packets: list[bytes], cuts: list[int]
-) -> None:
+def test_a_message_that_is_too_long_is_never_gathered_and_hides_no_other(packets: list[bytes], cuts: list[int]) -> None:
     """Wherever the stream is cut: the others come in order, and what waits stays below the bound and one read."""
     stream = b"".join(packets)
-    edges = sorted({min(cut, len(stream)) for cut in cuts} | {*range(0, len(stream), 1000), len(stream)})  # fmt: skip
+    edges = sorted({min(cut, len(stream)) for cut in cuts} | {*range(0, len(stream), 1000), len(stream)})
     reader, left = Bounded(), b""
     for first, last in itertools.pairwise(edges):
         left += stream[first:last]

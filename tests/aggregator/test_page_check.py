@@ -105,9 +105,7 @@ async def test_a_reading_that_a_page_lacks_is_told_and_what_is_wanting_is_checke
     assert not view.pages_aside.reasons()
 
 
-async def test_a_part_of_our_own_page_that_no_scraper_reads_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_part_of_our_own_page_that_no_scraper_reads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     view = await small_cluster()
     broken = Family("kilowatch_x", "x", GAUGE, [('{a="b"c"}', 1.0)])
     monkeypatch.setattr(metrics, "load_families", lambda _: [broken])

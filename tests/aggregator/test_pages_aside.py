@@ -26,10 +26,7 @@ async def page(aggregator: Aggregator, path: str) -> tuple[int, str]:
     """Ask the aggregator for a page."""
     assert aggregator.http_address is not None
     host, port = aggregator.http_address
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://{host}:{port}{path}") as reply,
-    ):
+    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}{path}") as reply:
         return reply.status, await reply.text()
 
 

@@ -12,16 +12,7 @@ import pytest
 
 from aggregator.homeassistant import devices as homeassistant
 from aggregator.homeassistant.devices import DeviceReader
-from aggregator.http import (
-    circuit_metrics,
-    exposition,
-    metrics,
-    nodes,
-    ports,
-    present_jobs,
-    sd,
-    use,
-)
+from aggregator.http import circuit_metrics, exposition, metrics, nodes, ports, present_jobs, sd, use
 from aggregator.mqtt.power_topics import PowerTopics
 from aggregator.remote import push
 from aggregator.remote.push import Gatherer, _cells
@@ -90,7 +81,7 @@ async def test_a_part_that_raises_is_left_out_of_its_page_and_comes_back(
     where, bad, path, lost, kept, part = PAGES[name]
     view = await with_jobs()
     async with door(view) as client:
-        asked = {**client.bearer, **(ASK if name.startswith("web") else {}), "Cache-Control": "no-cache"}  # fmt: skip
+        asked = {**client.bearer, **(ASK if name.startswith("web") else {}), "Cache-Control": "no-cache"}
         with monkeypatch.context() as patch:
             spoil(patch, where, bad)
             status, text, _ = await client.text(path, headers=asked)
@@ -138,7 +129,7 @@ async def test_the_push_lacks_the_node_that_raises_alone(monkeypatch: pytest.Mon
         gatherer = Gatherer(view)  # a used one has kept what does not change
         snapshots = await gatherer.snapshots()
         assert gatherer.requests(snapshots, 1)
-        return {labels for one in snapshots for name, labels, _ in _cells(one) if name == "kilowatch_gpu_power_watts"}  # fmt: skip
+        return {labels for one in snapshots for name, labels, _ in _cells(one) if name == "kilowatch_gpu_power_watts"}
 
     everything = await pushed()
     with monkeypatch.context() as patch:
@@ -163,11 +154,7 @@ async def test_the_push_lacks_what_can_t_be_encoded_alone(monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         gatherer._labels.clear()
         spoil(patch, (push, "labels_key"), lambda labels, _: 'node="n1"' in labels)
-        assert (
-            set(await pushed())
-            == {one for one in everything if b"n1" not in one}
-            != set(everything)
-        )
+        assert set(await pushed()) == {one for one in everything if b"n1" not in one} != set(everything)
         assert view.pages_aside.reasons().keys() == {"node/n1/push"}
         assert view.pages_aside.failures == 1
         assert await pushed() != everything
@@ -185,9 +172,7 @@ async def test_the_push_lacks_what_can_t_be_encoded_alone(monkeypatch: pytest.Mo
     assert not view.pages_aside.reasons()
 
 
-async def test_a_list_of_ports_lacks_those_of_the_node_that_raises_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_list_of_ports_lacks_those_of_the_node_that_raises_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     view = await fabric()
     view.add(with_ports("n2"))
     async with door(view) as client:
@@ -225,9 +210,7 @@ async def test_home_assistant_gets_the_other_devices_and_loses_none(
 def test_a_page_to_people_lacks_the_part_that_raises_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
     spoil(monkeypatch, (pages, "silence_of"), lambda *_: True)
-    made = pages.page_of(
-        notice(about=incident()), Links(), 10**18, None, lambda part, _: faults.append(part)
-    )
+    made = pages.page_of(notice(about=incident()), Links(), 10**18, None, lambda part, _: faults.append(part))
     assert faults == ["commands"]
     assert made.title
     assert made.facts

@@ -37,9 +37,7 @@ def feed(tmp_path: Path) -> Feed:
     return feed
 
 
-def look(
-    store: EmbeddedStore, seqs: range, columns: tuple[str, ...] = NAMES, node: str | None = None
-) -> FleetPast:
+def look(store: EmbeddedStore, seqs: range, columns: tuple[str, ...] = NAMES, node: str | None = None) -> FleetPast:
     """The fleet at the time of some frames."""
     when = PastInstants(sampled_at(seqs.start), seqs.step * SECOND, len(seqs))
     return store.past(Table.GPU, columns, when, REACH, None if node is None else [node])
@@ -75,9 +73,7 @@ def test_what_is_too_old_is_absent_and_comes_back(feed: Feed, step: int, sealed:
     got = shown(look(feed.store, seqs), "GPU-a-1", "gpu_power_watts")
     at = NAMES.index("gpu_power_watts")
     wanted = [
-        expected("a", 1, [seq if seq < 20 or seq >= 30 else 19])[0, at]
-        if seq < 22 or seq >= 30
-        else None
+        expected("a", 1, [seq if seq < 20 or seq >= 30 else 19])[0, at] if seq < 22 or seq >= 30 else None
         for seq in seqs
     ]
     assert got == wanted
@@ -156,16 +152,12 @@ def test_steps_of_a_roll_up_are_answered_from_it(tmp_path: Path) -> None:
     when = PastInstants(first + 10 * SECOND, 10 * SECOND, 5)
     begin = (first - sampled_at(0)) // SECOND
     for moments in (when, PastInstants(when.first, SECOND, 1)):
-        past = feed.store.past(
-            Table.GPU, ("gpu_power_watts", "gpu_energy_joules_total"), moments, REACH, None
-        )
+        past = feed.store.past(Table.GPU, ("gpu_power_watts", "gpu_energy_joules_total"), moments, REACH, None)
         assert past.slack[Lane.FAST] == 10 * SECOND
         for number in range(moments.count):
             seqs = range(begin + 10 * number, begin + 10 * number + 10)
             table = expected("a", 0, seqs)
-            power, joules = (
-                NAMES.index(name) for name in ("gpu_power_watts", "gpu_energy_joules_total")
-            )
+            power, joules = (NAMES.index(name) for name in ("gpu_power_watts", "gpu_energy_joules_total"))
             got = shown(past, "GPU-a-0", "gpu_power_watts")[number]
             assert got == pytest.approx(table[:, power].mean(), rel=1e-6)
             assert shown(past, "GPU-a-0", "gpu_energy_joules_total")[number] == table[-1, joules]
@@ -248,10 +240,7 @@ def test_closing_breaks_off_a_question(feed: Feed) -> None:
 
 def test_a_question_that_nobody_waits_for_any_more_is_broken_off(feed: Feed) -> None:
     """Its thread is free for the next one; the store goes on."""
-    with (
-        pytest.raises(StoreError, match=r"more than 0\.05 s\. Request less"),
-        feed.store._engine.reader(0.05) as eye,
-    ):
+    with pytest.raises(StoreError, match=r"more than 0\.05 s\. Request less"), feed.store._engine.reader(0.05) as eye:
         eye.rows("select count(*) from range(1000000000) as a, range(1000000000) as b")
     assert len(look(feed.store, range(5)).devices) == 2
     feed.send("a", FRAMES)

@@ -38,9 +38,7 @@ ROLLUPS = (60, 3600)
 def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Feed]:
     """A store with one node of two GPUs that said hello; every reading is kept."""
     if request.param == "embedded":
-        kept = StoreConfig(
-            raw_age_seconds=DAY / 4, rollup_seconds=ROLLUPS, rollup_age_seconds=(DAY, 30 * DAY)
-        )
+        kept = StoreConfig(raw_age_seconds=DAY / 4, rollup_seconds=ROLLUPS, rollup_age_seconds=(DAY, 30 * DAY))
         feed = Feed(tmp_path / "data", kept)
     else:
         server: Influxd = request.getfixturevalue("influxd")
@@ -51,9 +49,7 @@ def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Feed]:
     feed.store.close()
 
 
-def look(
-    feed: Feed, when: PastInstants, reach: dict[Lane, int] = REACH, columns: Sequence[str] = COLUMNS
-) -> FleetPast:
+def look(feed: Feed, when: PastInstants, reach: dict[Lane, int] = REACH, columns: Sequence[str] = COLUMNS) -> FleetPast:
     """The past, when all is delivered."""
     if isinstance(feed, InfluxFeed):
         feed.deliver()
@@ -97,10 +93,7 @@ def test_what_had_become_a_gap_is_one_and_not_its_last_number(feed: Feed, step: 
         for name in COLUMNS:
             table = expected("a", row, seqs)[:, NAMES.index(name)].tolist()
             lost = row == 0 or name == "gpu_power_watts"
-            wanted = [
-                None if lost and 30 <= seq < 60 else number
-                for seq, number in zip(seqs, table, strict=True)
-            ]
+            wanted = [None if lost and 30 <= seq < 60 else number for seq, number in zip(seqs, table, strict=True)]
             assert shown(past, f"GPU-a-{row}", name) == wanted
             alone = look(feed, at(31.5), FAR, [name])
             assert shown(alone, f"GPU-a-{row}", name) == (
@@ -166,9 +159,7 @@ def aged(feed: Feed, width: int, seqs: Sequence[int]) -> None:
     gone = {"raw"} if width == 60 else {"raw", "rollup_1m"}
     with InfluxClient(feed.config.store.influxdb) as client:
         shards = json.loads(client.change("SHOW SHARDS").text)["results"][0]["series"]
-        for number, database, policy, *_ in (
-            row for each in shards for row in each.get("values", ())
-        ):
+        for number, database, policy, *_ in (row for each in shards for row in each.get("values", ())):
             if database == feed.config.store.influxdb.database and policy in gone:
                 assert client.change(f"DROP SHARD {number}").status == 200
 
@@ -185,9 +176,7 @@ def test_when_the_readings_are_gone_the_finest_roll_up_answers(feed: Feed, width
         among = [seq for seq, when in zip(seqs, clock, strict=True) if end - width <= when < end]
         table = expected("a", 1, among)
         for past in (look(feed, at(second)), look(feed, PastInstants(at(second).first, SECOND, 3))):
-            assert shown(past, "GPU-a-1", "gpu_power_watts")[0] == pytest.approx(
-                table[:, POWER].mean(), rel=1e-6
-            )
+            assert shown(past, "GPU-a-1", "gpu_power_watts")[0] == pytest.approx(table[:, POWER].mean(), rel=1e-6)
             assert shown(past, "GPU-a-1", "gpu_energy_joules_total")[0] == table[-1, ENERGY]
             assert past.seen[Lane.FAST][0].max() <= sampled_at(among[-1])
     for second in (6 * width, 7.5 * width):

@@ -74,15 +74,13 @@ def test_few_jobs_wait_for_others(store: EmbeddedStore, tmp_path: Path) -> None:
     assert counts(store, tmp_path) == (502, 502, 0)
 
 
-def test_a_job_that_changes_after_it_has_moved_is_there_once(
-    store: EmbeddedStore, tmp_path: Path
-) -> None:
+def test_a_job_that_changes_after_it_has_moved_is_there_once(store: EmbeddedStore, tmp_path: Path) -> None:
     """Its node was away; then more jobs of its kind move, and it with them."""
     store.maintain(NOW)
     changed = job(77, OLD[77].row.end, user="eve", energy_joules=1.0)
     store.write_jobs([changed])
     assert [row.user for row in store.find_jobs(JobQuery(id="77"))] == ["eve"]
-    assert [each.summary.energy_joules for each in store.jobs_of([JobKey("slurm", "lab", "77")])] == [1.0]  # fmt: skip
+    assert [each.summary.energy_joules for each in store.jobs_of([JobKey("slurm", "lab", "77")])] == [1.0]
     assert len(store.find_jobs(JobQuery(limit=5000))) == 502
     store.write_jobs([job(1000 + n, OLD[0].row.end) for n in range(499)])
     store.maintain(NOW)
@@ -90,9 +88,7 @@ def test_a_job_that_changes_after_it_has_moved_is_there_once(
     assert [row.user for row in store.find_jobs(JobQuery(id="77"))] == ["eve"]
 
 
-def test_a_job_that_gets_its_name_takes_the_place_of_its_alias(
-    store: EmbeddedStore, tmp_path: Path
-) -> None:
+def test_a_job_that_gets_its_name_takes_the_place_of_its_alias(store: EmbeddedStore, tmp_path: Path) -> None:
     store.maintain(NOW)
     alias = OLD[3].record.job.key
     named = job(8003, OLD[3].row.end)
@@ -102,9 +98,7 @@ def test_a_job_that_gets_its_name_takes_the_place_of_its_alias(
     assert store.jobs_of([alias]) == []
 
 
-def test_the_file_of_a_month_is_not_made_again_for_jobs_that_moved(
-    store: EmbeddedStore, tmp_path: Path
-) -> None:
+def test_the_file_of_a_month_is_not_made_again_for_jobs_that_moved(store: EmbeddedStore, tmp_path: Path) -> None:
     """And a later one has those that have."""
     at = OLD[-2].row.end + MOVED_AFTER_NS + SECOND  # type: ignore[operator]
     assert not store.maintain(at), "October lasts"

@@ -21,17 +21,12 @@ FRAMES = 30
 async def fetch(address: tuple[str, int] | None, path: str) -> Any:
     """An answer of the API."""
     assert address is not None
-    async with (
-        aiohttp.ClientSession() as http,
-        http.get(f"http://{address[0]}:{address[1]}/api/v1/{path}") as answer,
-    ):
+    async with aiohttp.ClientSession() as http, http.get(f"http://{address[0]}:{address[1]}/api/v1/{path}") as answer:
         assert answer.status == 200, await answer.text()
         return await answer.json()
 
 
-async def test_what_was_is_answered_while_it_runs_and_after_a_restart(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_what_was_is_answered_while_it_runs_and_after_a_restart(broker: Broker, tmp_path: Path) -> None:
     """By the nodes' own clocks, bit for bit; questions do not hold up commits."""
     settings = config(broker.config, tmp_path / "data", "127.0.0.1:0")
     columns = "&columns=gpu_power_watts"
@@ -52,13 +47,9 @@ async def test_what_was_is_answered_while_it_runs_and_after_a_restart(
         async with running(settings) as aggregator:
             await until(lambda: bool(aggregator.http_address))
             assert await _frames(aggregator.http_address) == before
-            page = await fetch(
-                aggregator.http_address, f"nodes/a?at={sampled_at(5, now()) // 10**9}"
-            )
+            page = await fetch(aggregator.http_address, f"nodes/a?at={sampled_at(5, now()) // 10**9}")
             assert page["node"]["state"] == "online"
-            assert (
-                page["gpus"][1]["readings"]["gpu_power_watts"] == (expected("a", 1, [5])[0, POWER])
-            )
+            assert page["gpus"][1]["readings"]["gpu_power_watts"] == (expected("a", 1, [5])[0, POWER])
 
 
 async def _frames(address: tuple[str, int] | None) -> list[Any]:
@@ -67,7 +58,5 @@ async def _frames(address: tuple[str, int] | None) -> list[Any]:
     body = await fetch(address, f"fleet/frames?{times}&columns=gpu_power_watts")
     assert body["begins"] == sampled_at(0, now())
     found = [frame["columns"]["gpu_power_watts"] for frame in body["frames"]]
-    assert found == [
-        [expected("a", row, [seq])[0, POWER] for row in range(2)] for seq in range(3, 13)
-    ]
+    assert found == [[expected("a", row, [seq])[0, POWER] for row in range(2)] for seq in range(3, 13)]
     return found

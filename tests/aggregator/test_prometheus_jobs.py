@@ -53,9 +53,7 @@ def job(number: int, user: str, account: str = "") -> Job:
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="apt-get install prometheus")
-async def test_readings_join_with_the_job_of_their_gpu_and_both_boards_answer(
-    tmp_path: Path,
-) -> None:
+async def test_readings_join_with_the_job_of_their_gpu_and_both_boards_answer(tmp_path: Path) -> None:
     view = FakeView()
     for node in ("n1", "n2"):
         view.add(inventory(node))
@@ -71,13 +69,8 @@ async def test_readings_join_with_the_job_of_their_gpu_and_both_boards_answer(
 
         found = await until(view, joined)
         assert {
-            (labels["node"], labels["gpu"], labels["job_id"], labels["user"]): watts
-            for labels, watts in found
-        } == {
-            ("n1", "0", "11", "ada"): 300.25,
-            ("n1", "1", "11", "ada"): 301.25,
-            ("n2", "0", "12", "bob"): 300.25,
-        }
+            (labels["node"], labels["gpu"], labels["job_id"], labels["user"]): watts for labels, watts in found
+        } == {("n1", "0", "11", "ada"): 300.25, ("n1", "1", "11", "ada"): 301.25, ("n2", "0", "12", "bob"): 300.25}
         assert {labels["job"] for labels, _ in found} == {"kilowatch"}, "the job that scrapes"
         assert await server.query('count({exported_job!=""})') == []
         totals = await server.query(f"sum by (user) ({JOIN})")
@@ -87,9 +80,7 @@ async def test_readings_join_with_the_job_of_their_gpu_and_both_boards_answer(
         titles = {jobs_board.DASHBOARD.title, users_board.DASHBOARD.title}
         # The marks of alerts and XIDs are of every board; tests/endtoend/test_stack.py has both.
         asked = [
-            (where, query)
-            for where, query in queries("5s")
-            if where.split(":")[0] in titles and ": marks" not in where
+            (where, query) for where, query in queries("5s") if where.split(":")[0] in titles and ": marks" not in where
         ]
         assert {where.split(":")[0] for where, _ in asked} == titles
         assert len(asked) > 40
@@ -143,7 +134,7 @@ def test_the_series_of_a_month_of_jobs_are_one_a_hold_and_those_there_at_once_on
         row = number % 8
         held[row] = JobKey("slurm", "lab", str(number)), site.wall
         name = f"n{row // 4}"
-        site.send(name, *(site.held(key, each, begin) for each, (key, begin) in held.items() if each // 4 == row // 4))  # fmt: skip
+        site.send(name, *(site.held(key, each, begin) for each, (key, begin) in held.items() if each // 4 == row // 4))
         view.monotonic = site.now
         info, count, *_ = (family.samples for family in job_families(view, nodes, scope=False))
         assert len(info) == len(held)

@@ -15,14 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.remote.encode import (
-    STALE,
-    labels_key,
-    labels_of,
-    name_key,
-    samples,
-    snappy,
-)
+from aggregator.remote.encode import STALE, labels_key, labels_of, name_key, samples, snappy
 from aggregator.remote.push import Gatherer, Pusher
 from aggregator.settings.remote_write import RemoteWriteConfig
 from telemetry.errors import ConfigError
@@ -141,16 +134,17 @@ async def test_a_real_prometheus_sees_a_series_end(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "prometheus.yml").write_text("global: {}\n")
     process = await asyncio.create_subprocess_exec(
-        "prometheus", f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{port}", "--web.enable-remote-write-receiver", "--log.level=error",
-    )  # fmt: skip
+        "prometheus",
+        f"--config.file={tmp_path / 'prometheus.yml'}",
+        f"--storage.tsdb.path={tmp_path / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--web.enable-remote-write-receiver",
+        "--log.level=error",
+    )
     try:
         await asyncio.to_thread(wait_for_port, port)
         view = await small_cluster()
-        async with (
-            pushing(view, f"http://127.0.0.1:{port}/api/v1/write"),
-            aiohttp.ClientSession() as session,
-        ):
+        async with pushing(view, f"http://127.0.0.1:{port}/api/v1/write"), aiohttp.ClientSession() as session:
             server = Prometheus(session, port)
             at = f"@ {view.wall() / 1e9 + 3:.3f}"
             watts = f"kilowatch_gpu_power_watts {at}"
@@ -181,9 +175,7 @@ async def test_what_ends_is_said_once() -> None:
     view.fleet.nodes["n2"].online = False
     ended = b"".join(unpacked(body) for body, _ in gatherer.requests(await gatherer.snapshots(), 2))
     assert ended.count(STALE) > 50
-    assert STALE not in b"".join(
-        unpacked(b) for b, _ in gatherer.requests(await gatherer.snapshots(), 3)
-    )
+    assert STALE not in b"".join(unpacked(b) for b, _ in gatherer.requests(await gatherer.snapshots(), 3))
 
 
 async def test_an_outage_is_bridged_and_what_is_refused_is_counted() -> None:

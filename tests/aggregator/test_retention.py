@@ -21,9 +21,7 @@ NOW = int(400 * DAY) * 10**9
 def file(kind: str, days: float, size: int = 100) -> SealedFile:
     """A file whose period ended some days ago."""
     ends = int(NOW / 1e9 - days * DAY)
-    return SealedFile(
-        f"{kind}-{days}", kind, "gpu_fast", ends - 3600, ends, 1, size, 0, 0, "", "", []
-    )
+    return SealedFile(f"{kind}-{days}", kind, "gpu_fast", ends - 3600, ends, 1, size, 0, 0, "", "", [])
 
 
 def test_each_kind_has_an_age_of_its_own() -> None:
@@ -47,14 +45,7 @@ def test_a_step_that_is_not_configured_any_more_is_kept_longest() -> None:
     ],
 )
 def test_the_oldest_readings_go_first_then_the_finest_roll_ups(limit: int, gone: list[str]) -> None:
-    files = [
-        file("3600", 20),
-        file("60", 20),
-        file("10", 1),
-        file("10", 9),
-        file(RAW, 1),
-        file(RAW, 2),
-    ]
+    files = [file("3600", 20), file("60", 20), file("10", 1), file("10", 9), file(RAW, 1), file(RAW, 2)]
     assert [each.path for each in too_much(files, 600, limit)] == gone
 
 
@@ -122,9 +113,7 @@ def test_events_and_holes_go_by_age(tmp_path: Path) -> None:
 
 
 def test_sessions_of_long_ago_are_forgotten_at_opening(tmp_path: Path) -> None:
-    feed = Feed(
-        tmp_path / "data", StoreConfig(raw_age_seconds=DAY, rollup_age_seconds=(DAY, DAY, DAY))
-    )
+    feed = Feed(tmp_path / "data", StoreConfig(raw_age_seconds=DAY, rollup_age_seconds=(DAY, DAY, DAY)))
     feed.hello("a")
     feed.send("a", 0, 1)
     feed.commit()

@@ -10,14 +10,7 @@ import msgspec
 import pytest
 
 from aggregator.jobs.hints import hints
-from aggregator.jobs.scheduled import (
-    EPILOG_SECONDS,
-    NEWER_RUN,
-    UNSURE_SECONDS,
-    SchedulerWord,
-    wait_words,
-    waiting,
-)
+from aggregator.jobs.scheduled import EPILOG_SECONDS, NEWER_RUN, UNSURE_SECONDS, SchedulerWord, wait_words, waiting
 from aggregator.jobs.service import JobService
 from aggregator.scheduler import squeue
 from aggregator.scheduler.listed import JobListing, ListedJob, whole_nodes
@@ -65,20 +58,29 @@ class Scene:
         self.version = 0
 
     def node(
-        self, seconds: float, *allocations: Allocation, users: UserPrivacy = UserPrivacy.NAMES,
-        processes: tuple[GpuProcess, ...] = (), jobs: tuple[Job, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        seconds: float,
+        *allocations: Allocation,
+        users: UserPrivacy = UserPrivacy.NAMES,
+        processes: tuple[GpuProcess, ...] = (),
+        jobs: tuple[Job, ...] = (),
+    ) -> None:
         """Receive a list of the node."""
         self.version += 1
         message = NodeJobs(
-            session=1, version=self.version, at=at(seconds), users=users, allocations=allocations,
-            processes=processes, jobs=jobs,
-        )  # fmt: skip
-        self.jobs.receive("n1.lab.example", msgspec.json.encode(message), {gpu.uuid for gpu in GPUS}, at(seconds))  # fmt: skip
+            session=1,
+            version=self.version,
+            at=at(seconds),
+            users=users,
+            allocations=allocations,
+            processes=processes,
+            jobs=jobs,
+        )
+        self.jobs.receive("n1.lab.example", msgspec.json.encode(message), {gpu.uuid for gpu in GPUS}, at(seconds))
 
     def squeue(self, seconds: float, *listed: ListedJob) -> list[str]:
         """Receive a listing; return what does not fit."""
-        for _ in self.jobs.hear(JobListing(at=at(seconds), cluster="lab", jobs=listed), seconds, at(seconds)):  # fmt: skip
+        for _ in self.jobs.hear(JobListing(at=at(seconds), cluster="lab", jobs=listed), seconds, at(seconds)):
             pass
         return self.jobs.unfit()
 
@@ -94,12 +96,20 @@ class Scene:
 
 def listed(
     *gpus: int, key: JobKey = KEY, state: str = "RUNNING", end: float = 0, begin: float = 1, **facts: object
-) -> ListedJob:  # fmt: skip
+) -> ListedJob:
     """Return a job of squeue with GPUs by Slurm's numbers."""
     job = Job(
-        key=key, name="train", user="ada", account="physics", queue="gpu", gpus=2, submitted=at(0),
-        begin=at(begin), end=at(end) if end else 0, state=state,
-    )  # fmt: skip
+        key=key,
+        name="train",
+        user="ada",
+        account="physics",
+        queue="gpu",
+        gpus=2,
+        submitted=at(0),
+        begin=at(begin),
+        end=at(end) if end else 0,
+        state=state,
+    )
     job = msgspec.structs.replace(job, **facts)
     return ListedJob(job=job, holds=not end, gpus={"n1": gpus} if gpus else {})
 
@@ -107,16 +117,21 @@ def listed(
 def hooked(gpu: str, end: float = 0, key: JobKey = KEY) -> Allocation:
     """Return what the prolog wrote of a GPU."""
     return Allocation(
-        job=key, gpu=gpu, begin=at(1.4), end=at(end) if end else 0, begin_from=Precision.HOOK,
-        end_from=Precision.HOOK, source="slurm-hook",
-    )  # fmt: skip
+        job=key,
+        gpu=gpu,
+        begin=at(1.4),
+        end=at(end) if end else 0,
+        begin_from=Precision.HOOK,
+        end_from=Precision.HOOK,
+        source="slurm-hook",
+    )
 
 
 def used(gpu: str, key: JobKey = BARE, end: float = 0) -> Allocation:
     """Return what a process in a cgroup shows."""
     return Allocation(
         job=key, gpu=gpu, kind=AllocationKind.USED, begin=at(3), end=at(end) if end else 0, source="slurm-cgroup"
-    )  # fmt: skip
+    )
 
 
 def test_a_job_of_the_prolog_has_the_facts_that_only_the_scheduler_knows() -> None:
@@ -125,15 +140,10 @@ def test_a_job_of_the_prolog_has_the_facts_that_only_the_scheduler_knows() -> No
     assert scene.row().job_name == ""
     assert scene.squeue(5, listed(0)) == []
     row = scene.row()
-    assert (row.job_name, row.account, row.submitted, row.gpus_asked) == (
-        "train",
-        "physics",
-        at(0),
-        2,
-    )
+    assert (row.job_name, row.account, row.submitted, row.gpus_asked) == ("train", "physics", at(0), 2)
     assert scene.held() == {"GPU-3": ("slurm-hook", Precision.HOOK)}, "the prolog's is more exact"
     assert row.begin == at(1), "the scheduler's own second"
-    scene.node(60, hooked("GPU-3"), jobs=(Job(key=KEY, user="ada", begin=at(1.4), state="RUNNING"),))  # fmt: skip
+    scene.node(60, hooked("GPU-3"), jobs=(Job(key=KEY, user="ada", begin=at(1.4), state="RUNNING"),))
     scene.squeue(61, listed(0, state="SUSPENDED"))
     scene.node(62, hooked("GPU-3"), jobs=(Job(key=KEY, state="RUNNING"),))
     assert (scene.row().state, scene.row().job_name) == ("SUSPENDED", "train")
@@ -152,7 +162,9 @@ def test_gpus_are_known_without_a_prolog_and_given_back_when_the_scheduler_says(
     assert set(scene.held()) == {"GPU-3", "GPU-2"}
     scene.squeue(30, listed(state="COMPLETED", end=24))
     rows = scene.jobs.ledger.jobs[KEY].allocations
-    assert {(row.begin, row.end, row.end_from, row.lost) for row in rows} == {(at(1), at(24), Precision.SCHEDULER, False)}  # fmt: skip
+    assert {(row.begin, row.end, row.end_from, row.lost) for row in rows} == {
+        (at(1), at(24), Precision.SCHEDULER, False)
+    }
     assert (scene.row().phase, scene.row().state) == (JobPhase.ENDED, "COMPLETED")
     scene.squeue(400)
     scene.node(410)
@@ -165,7 +177,11 @@ def test_a_mapping_is_assumed_until_a_process_or_the_prolog_shows_it() -> None:
     scene.squeue(5, listed(0, 1))
 
     def assumed() -> dict[str, bool]:
-        return {row.gpu: row.assumed for row in scene.jobs.ledger.jobs[KEY].allocations if row.kind is AllocationKind.ALLOCATED}  # fmt: skip
+        return {
+            row.gpu: row.assumed
+            for row in scene.jobs.ledger.jobs[KEY].allocations
+            if row.kind is AllocationKind.ALLOCATED
+        }
 
     assert assumed() == {"GPU-3": True, "GPU-2": True}
     scene.node(6, used("GPU-3"), processes=(GpuProcess(gpu="GPU-3", pid=9, job=BARE),))
@@ -209,7 +225,7 @@ def test_a_cgroup_and_the_scheduler_name_one_job() -> None:
     scene.node(6, used("GPU-3"))
     assert set(scene.jobs.ledger.jobs) == {KEY}
     scene.node(7, used("GPU-3", end=6.5))
-    assert [row.kind for _, row in scene.jobs.ledger.of_node("n1.lab.example")].count(AllocationKind.USED) == 1  # fmt: skip
+    assert [row.kind for _, row in scene.jobs.ledger.of_node("n1.lab.example")].count(AllocationKind.USED) == 1
     early = Scene()
     early.node(2, used("GPU-3"))
     early.squeue(5, listed(0))
@@ -218,8 +234,9 @@ def test_a_cgroup_and_the_scheduler_name_one_job() -> None:
     assert early.row().job_name == "train"
     rows = early.jobs.ledger.jobs[KEY].allocations
     assert {(row.kind, row.begin, row.end) for row in rows} == {
-        (AllocationKind.ALLOCATED, at(1), None), (AllocationKind.USED, at(3), None)
-    }  # fmt: skip
+        (AllocationKind.ALLOCATED, at(1), None),
+        (AllocationKind.USED, at(3), None),
+    }
 
 
 def test_a_run_that_was_requeued_is_another_one() -> None:
@@ -244,12 +261,12 @@ def test_a_job_waits_from_when_it_could_begin_and_a_requeued_run_from_its_own_ti
     scene.node(2)
     scene.squeue(5, listed(0, begin=8, eligible=at(3), time_limit=300))
     row = scene.row()
-    assert (row.submitted, row.eligible, row.wait_seconds, row.time_limit_seconds) == (at(0), at(3), 5, 300)  # fmt: skip
+    assert (row.submitted, row.eligible, row.wait_seconds, row.time_limit_seconds) == (at(0), at(3), 5, 300)
     again = JobKey("slurm", "lab", "7", 1)
     between = listed(0, key=again, state="COMPLETING", begin=9, submitted=at(10))
     scene.squeue(10, between)
     assert scene.row(again).wait_seconds is None, "it did not begin before it was submitted"
-    scene.squeue(140, listed(0, key=again, begin=134, submitted=at(10), eligible=at(131), time_limit=300))  # fmt: skip
+    scene.squeue(140, listed(0, key=again, begin=134, submitted=at(10), eligible=at(131), time_limit=300))
     second = scene.row(again)
     assert (second.submitted, second.eligible, second.wait_seconds) == (at(10), at(131), 3)
     assert scene.row().wait_seconds == 5, "the first run keeps its own"
@@ -271,7 +288,9 @@ def test_the_accounting_says_what_squeue_was_not_asked_in_time() -> None:
     scene.node(2, hooked("GPU-3"), jobs=(Job(key=KEY, begin=at(1.4)),))
     scene.node(9, hooked("GPU-3", end=8))
     assert (scene.row().wait_seconds, scene.row().time_limit_seconds) == (None, None)
-    account = JobAccount(state="COMPLETED", begin=at(1), end=at(8), submitted=at(-60), eligible=at(-30), time_limit_seconds=3600)  # fmt: skip
+    account = JobAccount(
+        state="COMPLETED", begin=at(1), end=at(8), submitted=at(-60), eligible=at(-30), time_limit_seconds=3600
+    )
     scene.jobs.settle({KEY: account})
     row = scene.row()
     assert (row.submitted, row.eligible, row.time_limit_seconds) == (at(-60), at(-30), 3600)
@@ -280,17 +299,19 @@ def test_the_accounting_says_what_squeue_was_not_asked_in_time() -> None:
 
 @pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/data/slurm")
 def test_a_recorded_job_waited_a_second_and_may_run_for_an_hour() -> None:
-    listing = squeue.listing_of((RECORDED / "squeue-with-dbd.json").read_bytes(), 1795336043 * SECOND)  # fmt: skip
+    listing = squeue.listing_of((RECORDED / "squeue-with-dbd.json").read_bytes(), 1795336043 * SECOND)
     word = SchedulerWord(lambda *_: ([0, 1, 2, 3], ""), lambda _: GPUS, listing.at)
     jobs = JobService(word=word)
     uuids = {gpu.uuid for gpu in GPUS}
-    jobs.receive("vm", msgspec.json.encode(NodeJobs(session=1, version=1, at=listing.at)), uuids, listing.at)  # fmt: skip
+    jobs.receive("vm", msgspec.json.encode(NodeJobs(session=1, version=1, at=listing.at)), uuids, listing.at)
     for _ in jobs.hear(listing, 0.0, listing.at):
         pass
     row = jobs.row(listing.jobs[0].key, listing.at)
     assert (row.job_name, row.gpus_asked, row.wait_seconds) == ("train", 2, 1)
     assert (row.time_limit_seconds, row.unlimited) == (3600, False)
-    assert asked_row(row, row.begin + 31 * 60 * SECOND).whole == "2 GPUs for at most 60 min; waited 1 s; runs for 31 min"  # fmt: skip
+    assert (
+        asked_row(row, row.begin + 31 * 60 * SECOND).whole == "2 GPUs for at most 60 min; waited 1 s; runs for 31 min"
+    )
 
 
 def test_the_end_that_the_epilog_wrote_is_not_undone_by_an_older_listing() -> None:
@@ -328,9 +349,7 @@ def test_an_aggregator_that_starts_anew_goes_on_before_the_first_answer() -> Non
 
 
 @pytest.mark.parametrize("users", [UserPrivacy.HASHED, UserPrivacy.OFF])
-def test_persons_that_a_node_keeps_to_itself_are_not_learned_from_the_scheduler(
-    users: UserPrivacy,
-) -> None:
+def test_persons_that_a_node_keeps_to_itself_are_not_learned_from_the_scheduler(users: UserPrivacy) -> None:
     scene = Scene()
     scene.node(2, hooked("GPU-3"), users=users)
     scene.squeue(5, listed(0, 1))
@@ -366,7 +385,7 @@ def test_what_the_accounting_says_otherwise_is_shown() -> None:
     assert differ(msgspec.structs.replace(same, begin=at(31))) == [
         "it had its first GPU 30 s earlier than its begin in sacct"
     ]
-    assert differ(msgspec.structs.replace(same, state="TIMEOUT")) == ["FAILED here, TIMEOUT in sacct"]  # fmt: skip
+    assert differ(msgspec.structs.replace(same, state="TIMEOUT")) == ["FAILED here, TIMEOUT in sacct"]
     assert differ(msgspec.structs.replace(same, exit_code=4)) == ["exit code 3 here, 4 in sacct"]
 
 
@@ -402,7 +421,7 @@ def test_a_job_whose_epilog_did_not_run_ends_when_the_scheduler_says() -> None:
     assert ended_by(scene) == {(60, SLURM.source)}
     row = scene.row(seconds=140)
     assert (row.phase, row.state, row.end) == (JobPhase.ENDED, "NODE_FAIL", at(60))
-    assert row.differences == ["n1.lab.example: no epilog said its end: it was at 2026-09-21 14:14:20 UTC, by squeue"]  # fmt: skip
+    assert row.differences == ["n1.lab.example: no epilog said its end: it was at 2026-09-21 14:14:20 UTC, by squeue"]
     scene.squeue(500)
     scene.node(501, *lasting)
     assert ended_by(scene) == {(60, SLURM.source)}
@@ -410,9 +429,7 @@ def test_a_job_whose_epilog_did_not_run_ends_when_the_scheduler_says() -> None:
     jobs.absorb([], [KEY])
     jobs.written(jobs.due(600, at(600)), 600, at(600))
     jobs.forget_ended(6000, at(6000))
-    assert ended_by(scene) == {(60, SLURM.source)}, (
-        "it would begin anew with the next list of its node"
-    )
+    assert ended_by(scene) == {(60, SLURM.source)}, "it would begin anew with the next list of its node"
     after = Scene()
     after.node(6001, *lasting)
     after.jobs.absorb([jobs.stored(KEY, at(6000))], [KEY])
@@ -471,7 +488,7 @@ def test_an_end_that_a_node_concluded_says_when_it_can_have_been() -> None:
     scene.node(2, hooked("GPU-3"))
     over = msgspec.structs.replace(
         hooked("GPU-3", end=900), end_from=Precision.PROCESS, end_by="the next job on its GPU", end_after=at(58)
-    )  # fmt: skip
+    )
     scene.node(901, over)
     (line,) = scene.row().differences
     assert line.endswith(
@@ -485,13 +502,11 @@ def test_what_the_scheduler_hides_or_calls_otherwise_is_said() -> None:
     scene = Scene()
     scene.node(2, hooked("GPU-3"))
     assert scene.squeue(30) == [], "it may be younger than the listing"
-    assert scene.squeue(90) == [
-        "it does not list 7, which run here: may its user see them (PrivateData)?"
-    ]
-    other = ListedJob(job=Job(key=JobKey("slurm", "lab", "8"), state="RUNNING", begin=at(1)), holds=True, gpus={"n9": (0,)})  # fmt: skip
-    assert scene.squeue(91, listed(0), other) == [
-        "Slurm's n9: no node of ours that sends its jobs is called so"
-    ]
+    assert scene.squeue(90) == ["it does not list 7, which run here: may its user see them (PrivateData)?"]
+    other = ListedJob(
+        job=Job(key=JobKey("slurm", "lab", "8"), state="RUNNING", begin=at(1)), holds=True, gpus={"n9": (0,)}
+    )
+    assert scene.squeue(91, listed(0), other) == ["Slurm's n9: no node of ours that sends its jobs is called so"]
 
 
 def test_the_account_the_differences_and_a_source_that_fails_are_on_every_surface() -> None:
@@ -516,9 +531,7 @@ def test_the_account_the_differences_and_a_source_that_fails_are_on_every_surfac
     assert account in "\n".join(summary_lines(reply))
     assert "is assumed by the scheduler's numbers" in "\n".join(summary_lines(reply))
     assert "its number assumed" in page
-    failing = JobSourceState(
-        name="squeue", state="failing", message="squeue has not answered in 10 s"
-    )
+    failing = JobSourceState(name="squeue", state="failing", message="squeue has not answered in 10 s")
     listing = JobsReply(at(100), [row], sources=[failing, JobSourceState(name="sacct")])
     words = "squeue: failing, squeue has not answered in 10 s"
     assert job_lines(listing)[-1] == words

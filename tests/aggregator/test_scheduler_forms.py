@@ -41,13 +41,13 @@ def test_jobs_over_two_nodes_have_the_gpus_of_each_node() -> None:
     assert (listing.cluster, listing.problems) == ("loop", ())
     two, one, first, second = listing.jobs
     assert two.gpus == {"n1": (0, 1), "n2": (0, 1)}
-    assert (two.job.name, two.job.user, two.job.queue, two.job.state) == ("two", "root", "gpu", "RUNNING")  # fmt: skip
+    assert (two.job.name, two.job.user, two.job.queue, two.job.state) == ("two", "root", "gpu", "RUNNING")
     assert (two.job.nodes, two.job.gpus) == (2, 4), "two on each of two nodes"
     assert (two.job.time_limit, two.job.eligible) == (3600, two.job.submitted)
-    assert (two.job.submitted, two.job.begin, two.job.end) == (1795336512 * SECOND, 1795336513 * SECOND, 0)  # fmt: skip
+    assert (two.job.submitted, two.job.begin, two.job.end) == (1795336512 * SECOND, 1795336513 * SECOND, 0)
     assert (one.gpus, one.job.gpus) == ({"n2": (2,)}, 1)
     assert [each.job.owner for each in (first, second)] == ["Component/3+0", "Component/3+1"]
-    assert [each.key for each in (first, second)] == [JobKey("slurm", "loop", "3"), JobKey("slurm", "loop", "4")]  # fmt: skip
+    assert [each.key for each in (first, second)] == [JobKey("slurm", "loop", "3"), JobKey("slurm", "loop", "4")]
 
 
 @needs_recorded
@@ -55,7 +55,7 @@ def test_jobs_over_two_nodes_have_the_gpus_of_each_node() -> None:
 def test_recorded_listings_of_one_node_are_read(name: str) -> None:
     listing = squeue.listing_of((RECORDED / name).read_bytes(), AT)
     assert listing.problems == ()
-    assert {each.job.account for each in listing.jobs} == ({"physics"} if name == "squeue-with-dbd.json" else {""})  # fmt: skip
+    assert {each.job.account for each in listing.jobs} == ({"physics"} if name == "squeue-with-dbd.json" else {""})
     assert listing.jobs[0].gpus == {"vm": (0, 1)}
     assert {each.job.time_limit for each in listing.jobs} == {3600}
 
@@ -67,7 +67,7 @@ def test_scontrol_says_of_the_same_cluster_what_squeue_would() -> None:
     listing = scontrol.listing_of(text, "loop", AT)
     assert listing.problems == ()
     first = listing.jobs[0]
-    assert (first.job.name, first.job.user, first.job.account, first.gpus) == ("train", "root", "", {"vm": (0, 1)})  # fmt: skip
+    assert (first.job.name, first.job.user, first.job.account, first.gpus) == ("train", "root", "", {"vm": (0, 1)})
     assert (first.job.gpus, first.job.begin, first.job.time_limit) == (2, 0, 3600)
     assert listing.jobs[1].job.owner == "Array/2_0"
 
@@ -80,18 +80,29 @@ def test_the_form_of_later_releases_is_read_too() -> None:
 
     (later,) = listed(
         record(
-            job_state=["RUNNING", "COMPLETING"], start_time=number(1_795_336_010), submit_time=number(1_795_336_000),
-            array_job_id=number(6), array_task_id=number(0), het_job_id=number(0), node_count=number(1),
-            restart_cnt=2, tasks=number(1), shared=["none"],
+            job_state=["RUNNING", "COMPLETING"],
+            start_time=number(1_795_336_010),
+            submit_time=number(1_795_336_000),
+            array_job_id=number(6),
+            array_task_id=number(0),
+            het_job_id=number(0),
+            node_count=number(1),
+            restart_cnt=2,
+            tasks=number(1),
+            shared=["none"],
             exit_code={"return_code": number(3), "signal": {"id": number(0)}},
         )
-    ).jobs  # fmt: skip
-    assert (later.key.restart, later.job.state, later.holds, later.exclusive) == (2, "COMPLETING", True, True)  # fmt: skip
-    assert (later.job.owner, later.job.begin, later.job.exit_code) == ("Array/6_0", 1_795_336_010 * SECOND, None)  # fmt: skip
+    ).jobs
+    assert (later.key.restart, later.job.state, later.holds, later.exclusive) == (2, "COMPLETING", True, True)
+    assert (later.job.owner, later.job.begin, later.job.exit_code) == ("Array/6_0", 1_795_336_010 * SECOND, None)
     (over,) = listed(
-        record(job_state=["FAILED"], gres_detail=[], end_time=number(1_795_336_020),
-               exit_code={"return_code": number(3), "signal": {"id": number(0, set=False)}})
-    ).jobs  # fmt: skip
+        record(
+            job_state=["FAILED"],
+            gres_detail=[],
+            end_time=number(1_795_336_020),
+            exit_code={"return_code": number(3), "signal": {"id": number(0, set=False)}},
+        )
+    ).jobs
     assert (over.holds, over.job.end, over.job.exit_code) == (False, 1_795_336_020 * SECOND, 3)
 
 
@@ -109,9 +120,7 @@ def test_the_form_of_later_releases_is_read_too() -> None:
         ({"time_limit": None, "job_state": "PENDING", "nodes": "", "gres_detail": []}, None),
     ],
 )
-def test_a_limit_that_is_not_known_is_not_no_limit(
-    its: dict[str, Any], limit: int | str | None
-) -> None:
+def test_a_limit_that_is_not_known_is_not_no_limit(its: dict[str, Any], limit: int | str | None) -> None:
     """Slurm 22.05 writes null for both; a job that has begun has the limit of its partition where it asked for none."""
     (job,) = listed(record(**its)).jobs
     assert job.job.time_limit == limit
@@ -120,7 +129,7 @@ def test_a_limit_that_is_not_known_is_not_no_limit(
 @pytest.mark.parametrize(
     ("word", "limit"),
     [("01:30:00", 5400), ("7-00:00:30", 604_830), ("UNLIMITED", "unlimited"), ("Partition_Limit", None)],
-)  # fmt: skip
+)
 def test_scontrol_writes_a_limit_as_days_and_time(word: str, limit: int | str | None) -> None:
     block = (
         "JobId=7 JobName=x\n   UserId=eve(1001) GroupId=eve(1001) MCS_label=N/A\n   Account=a Restarts=0 ExitCode=0:0\n"
@@ -146,20 +155,26 @@ def test_a_state_tells_whether_a_job_has_its_gpus(
     its: dict[str, Any], holds: bool, code: int | None, begun: bool
 ) -> None:
     (job,) = listed(record(**its)).jobs
-    assert (job.holds, bool(job.gpus), job.job.exit_code, bool(job.job.begin)) == (holds, holds, code, begun)  # fmt: skip
+    assert (job.holds, bool(job.gpus), job.job.exit_code, bool(job.job.begin)) == (holds, holds, code, begun)
     assert bool(job.job.end) is (begun and not holds)
 
 
 def test_a_job_that_cannot_be_read_costs_no_other() -> None:
     listing = listed(
-        record(), record(job_id="x"), record(nodes="n[1-3]"), {"job_id": 9}, record(job_id=8, nodes="n[1", job_state="RUNNING"),
-    )  # fmt: skip
+        record(),
+        record(job_id="x"),
+        record(nodes="n[1-3]"),
+        {"job_id": 9},
+        record(job_id=8, nodes="n[1", job_state="RUNNING"),
+    )
     assert [each.key.id for each in listing.jobs if each.gpus == {"n1": (2,)}] == ["7"]
     assert len(listing.problems) >= 3
     assert "job 7 has GPUs on 1 of 3 nodes" in " ".join(listing.problems)
 
 
-@pytest.mark.parametrize("output", [b"", b"slurm_load_jobs error", b"[]", b'{"jobs": 4}', b'{"jobs": [], "errors": [{"error": "no"}]}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "output", [b"", b"slurm_load_jobs error", b"[]", b'{"jobs": 4}', b'{"jobs": [], "errors": [{"error": "no"}]}']
+)
 def test_what_is_no_answer_is_refused(output: bytes) -> None:
     with pytest.raises(ValueError, match="squeue"):
         squeue.listing_of(output, AT)
@@ -217,7 +232,9 @@ def test_what_a_comment_declares_is_read_and_nothing_else_of_it() -> None:
     text = "for Ann; kilowatch: gpus=6  checkpoint=15m; till Friday"
     (job,) = listed(record(comment=text)).jobs
     assert job.job.purpose == "gpus=6 checkpoint=15m"
-    assert [each.job.purpose for each in listed(record(comment="for Ann"), record(comment=None), record()).jobs] == [""] * 3  # fmt: skip
+    assert [each.job.purpose for each in listed(record(comment="for Ann"), record(comment=None), record()).jobs] == [
+        ""
+    ] * 3
     block = (
         "JobId=7 JobName=x\n   UserId=eve(1001) GroupId=eve(1001) MCS_label=N/A\n   Account=a Restarts=0 ExitCode=0:0\n"
         "   JobState=RUNNING Reason=None\n   SubmitTime=1 StartTime=2 EndTime=3\n   Partition=gpu NodeList=n1\n"
@@ -239,13 +256,15 @@ def test_the_accounts_of_a_requeued_job_are_those_of_its_runs() -> None:
         + line("5", "loop", "RUNNING", "100", "101", "Unknown", "0:0", "", "root", "c", "100", "60")
         + line("6", "loop", "REQUEUED", "100", "101", "103", "0:0", "", "root", "d", "100", "60")
         + line("6", "loop", "PENDING", "103", "Unknown", "Unknown", "0:0", "", "root", "d", "Unknown", "60")
-        + line("7", "loop", "CANCELLED by 0", "100", "None", "120", "0:0", "", "root", "e", "Unknown", "Partition_Limit")
-    )  # fmt: skip
+        + line(
+            "7", "loop", "CANCELLED by 0", "100", "None", "120", "0:0", "", "root", "e", "Unknown", "Partition_Limit"
+        )
+    )
 
     def account(state: str, submitted: int, eligible: int | None, **more: Any) -> JobAccount:
         times = {name: more.pop(name) * SECOND for name in ("begin", "end") if name in more}
         since = None if eligible is None else eligible * SECOND
-        return JobAccount(state=state, submitted=submitted * SECOND, eligible=since, **times, **more)  # fmt: skip
+        return JobAccount(state=state, submitted=submitted * SECOND, eligible=since, **times, **more)
 
     assert sacct.accounts_of(output, 251 * SECOND) == {
         JobKey("slurm", "loop", "3", 0): account("REQUEUED", 100, 100, end=102, time_limit_seconds=300),
@@ -264,12 +283,7 @@ def test_a_run_whose_end_was_noted_before_its_begin_is_waited_for() -> None:
     end = 102 * SECOND
     assert sacct.accounts_of(output, end + 60 * SECOND) == {}
     (late,) = sacct.accounts_of(output, end + 61 * SECOND).values()
-    assert (late.end, late.exit_code, late.time_limit_seconds, late.unlimited) == (
-        end,
-        3,
-        None,
-        False,
-    )
+    assert (late.end, late.exit_code, late.time_limit_seconds, late.unlimited) == (end, 3, None, False)
     (whole,) = sacct.accounts_of(output.replace("100\x1f\n", "100\x1f60\n"), end).values()
     assert whole.time_limit_seconds == 3600
 

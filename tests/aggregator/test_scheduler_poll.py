@@ -48,9 +48,7 @@ class Heard:
         self.ended: list[JobKey] = []
         self.impairments = Impairments()
         config = SlurmAskConfig(enabled=True, **settings)  # type: ignore[arg-type]
-        self.poll = SlurmPoll(
-            config, self.impairments, self._hear, lambda: self.ended, self._settle
-        )
+        self.poll = SlurmPoll(config, self.impairments, self._hear, lambda: self.ended, self._settle)
 
     async def _hear(self, listing: JobListing) -> Sequence[str]:
         self.listings.append(listing)
@@ -75,15 +73,17 @@ def lists(folder: Path, *records: dict[str, object]) -> None:
     command(folder, "squeue", f'[ "$1" = --json ] && cat {folder}/jobs.json')
 
 
-async def test_an_answer_is_handed_on_and_a_fault_is_a_state_until_the_next_one(
-    folder: Path,
-) -> None:
+async def test_an_answer_is_handed_on_and_a_fault_is_a_state_until_the_next_one(folder: Path) -> None:
     lists(folder, record())
     command(folder, "sacct", "exit 0")
     heard = Heard()
     assert await heard.ask() == {"squeue": ("reading", "1 heard"), "sacct": ("reading", "")}
     assert ([each.key for each in heard.listings[0].jobs], heard.faults()) == ([KEY], {})
-    command(folder, "squeue", 'echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1')  # fmt: skip
+    command(
+        folder,
+        "squeue",
+        'echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1',
+    )
     state, message = (await heard.ask())["squeue"]
     assert (state, "Unable to contact slurm controller" in message) == ("failing", True)
     assert heard.faults() == {"scheduler/squeue": message}
@@ -101,7 +101,7 @@ async def test_an_answer_is_handed_on_and_a_fault_is_a_state_until_the_next_one(
         ("echo nonsense", "failing", "prints no JSON"),
         ("kill -9 $$", "failing", "it ended with -9"),
     ],
-)  # fmt: skip
+)
 async def test_each_fault_has_its_state(folder: Path, script: str, state: str, words: str) -> None:
     command(folder, "squeue", script)
     heard = Heard(accounting=False)
@@ -111,9 +111,7 @@ async def test_each_fault_has_its_state(folder: Path, script: str, state: str, w
     assert words in heard.faults()["scheduler/squeue"]
 
 
-async def test_without_slurm_the_source_is_absent_and_impaired(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_slurm_the_source_is_absent_and_impaired(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folder))
     heard = Heard()
     found = await heard.ask()
@@ -147,25 +145,36 @@ async def test_a_slurm_without_json_is_asked_by_scontrol(folder: Path) -> None:
         "     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:h100:2(IDX:0-1)\n   OverSubscribe=OK\n   Command=/x\n   TresPerNode=gres:gpu:2\n"
     )
     (folder / "jobs.txt").write_text(block)
-    command(folder, "scontrol", f'[ "$2" = config ] && echo "ClusterName = lab" && exit; [ "$SLURM_TIME_FORMAT" = %s ] && cat {folder}/jobs.txt')  # fmt: skip
+    command(
+        folder,
+        "scontrol",
+        f'[ "$2" = config ] && echo "ClusterName = lab" && exit; [ "$SLURM_TIME_FORMAT" = %s ] && cat {folder}/jobs.txt',
+    )
     heard = Heard(accounting=False)
     assert (await heard.ask())["squeue"] == ("reading", "1 heard")
     (job,) = heard.listings[0].jobs
     assert (job.key, job.gpus, job.job.begin) == (KEY, {"n1": (0, 1)}, 1790000001 * 10**9)
 
 
-async def test_the_accounting_is_asked_about_runs_that_have_ended_and_no_others(
-    folder: Path,
-) -> None:
+async def test_the_accounting_is_asked_about_runs_that_have_ended_and_no_others(folder: Path) -> None:
     lists(folder)
-    command(folder, "sacct", f'echo "$@" >> {folder}/asked; printf "7\\037lab\\037FAILED\\0371790000000\\0371790000001\\0371790000009\\0373:0\\037a\\037ada\\037x\\0371790000000\\03760\\n"')  # fmt: skip
+    command(
+        folder,
+        "sacct",
+        f'echo "$@" >> {folder}/asked; printf "7\\037lab\\037FAILED\\0371790000000\\0371790000001\\0371790000009\\0373:0\\037a\\037ada\\037x\\0371790000000\\03760\\n"',
+    )
     heard = Heard()
     heard.ended = [KEY]
     assert (await heard.ask())["sacct"] == ("reading", "")
     assert heard.accounts[KEY] == JobAccount(
-        state="FAILED", begin=1790000001 * 10**9, end=1790000009 * 10**9, exit_code=3, submitted=1790000000 * 10**9,
-        eligible=1790000000 * 10**9, time_limit_seconds=3600,
-    )  # fmt: skip
+        state="FAILED",
+        begin=1790000001 * 10**9,
+        end=1790000009 * 10**9,
+        exit_code=3,
+        submitted=1790000000 * 10**9,
+        eligible=1790000000 * 10**9,
+        time_limit_seconds=3600,
+    )
     assert "--jobs=7" in (folder / "asked").read_text()
     heard.ended = []
     await heard.ask()

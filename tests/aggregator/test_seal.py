@@ -105,9 +105,7 @@ def test_roll_ups_say_what_the_readings_said(feed: Feed) -> None:
         path.unlink()
     feed.reopen()  # only the roll-ups are left
     for step in (10, 60):
-        found = feed.store.history(
-            "GPU-a-0", GAUGES[0], sampled_at(0) - 3600 * 10**9, sampled_at(FRAMES), float(step)
-        )
+        found = feed.store.history("GPU-a-0", GAUGES[0], sampled_at(0) - 3600 * 10**9, sampled_at(FRAMES), float(step))
         at = np.array([sampled_at(seq) for seq in range(FRAMES)])
         buckets = at - at % (step * 10**9)
         assert found.at == sorted(set(buckets.tolist()))
@@ -115,9 +113,7 @@ def test_roll_ups_say_what_the_readings_said(feed: Feed) -> None:
             inside = table[buckets == start, 0]
             assert found.mean[position] == pytest.approx(inside.mean(), rel=1e-6)
             assert (found.low[position], found.high[position]) == (inside.min(), inside.max())
-    counter = feed.store.history(
-        "GPU-a-0", COUNTERS[0], sampled_at(0) - 3600 * 10**9, sampled_at(FRAMES), 60.0
-    )
+    counter = feed.store.history("GPU-a-0", COUNTERS[0], sampled_at(0) - 3600 * 10**9, sampled_at(FRAMES), 60.0)
     assert counter.mean[-1] == table[-1, len(GAUGES)]
 
 
@@ -127,10 +123,7 @@ def test_a_large_period_is_sealed_as_several_files_by_device(tmp_path: Path) -> 
     feed.seal()
     paths = sorted((feed.config.data_dir / "sealed" / "gpu_fast").glob("*.parquet"))
     assert len(paths) == 4
-    devices = [
-        duckdb.connect().execute(f"select distinct device from '{path}'").fetchall()
-        for path in paths
-    ]
+    devices = [duckdb.connect().execute(f"select distinct device from '{path}'").fetchall() for path in paths]
     assert sorted(devices) == [[("GPU-a-0",)], [("GPU-a-1",)], [("GPU-b-0",)], [("GPU-b-1",)]]
     seqs = [*range(40), *range(41, FRAMES)]
     found = feed.store.history("GPU-b-0", GAUGES[0], 0, 1 << 62, 0)
@@ -149,9 +142,7 @@ def test_sealed_frames_are_remembered_as_marks(feed: Feed) -> None:
     assert feed.commit() == 1
 
 
-def test_what_comes_late_into_a_period_that_is_being_sealed_is_not_dropped_with_it(
-    feed: Feed,
-) -> None:
+def test_what_comes_late_into_a_period_that_is_being_sealed_is_not_dropped_with_it(feed: Feed) -> None:
     """A batch that waited for a disk, say: its time is of a period that is half in files by now."""
     feed.send("a", 40)
     feed.flush()
@@ -270,9 +261,7 @@ def test_a_clock_that_was_set_back_brings_a_period_twice(feed: Feed) -> None:
     feed.commit()
     feed.wall += HOUR
     feed.seal()
-    names = sorted(
-        path.name for path in (feed.config.data_dir / "sealed/gpu_fast").glob("*.parquet")
-    )
+    names = sorted(path.name for path in (feed.config.data_dir / "sealed/gpu_fast").glob("*.parquet"))
     assert names == ["2025-11-21T04-00-00Z-001.parquet", "2025-11-21T04-00-00Z.parquet"]
     found = feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 62, 0)
     assert found.mean == expected("a", 0, [*range(FRAMES), 95])[:, 0].tolist()

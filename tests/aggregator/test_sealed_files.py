@@ -77,9 +77,7 @@ def past(feed: Feed, seq: int) -> FleetPast:
 
 def history(feed: Feed, node: str) -> HistorySeries:
     """Every reading of a GPU."""
-    return feed.store.history(
-        f"GPU-{node}-0", "gpu_power_watts", START, START + HOUR, 0
-    )  # fmt: skip
+    return feed.store.history(f"GPU-{node}-0", "gpu_power_watts", START, START + HOUR, 0)
 
 
 def powers(found: FleetPast) -> dict[str, float]:
@@ -103,9 +101,7 @@ def test_a_file_that_is_lost_is_said_once_and_the_rest_is_answered(
     caplog.set_level(logging.ERROR)
     for _ in range(3):
         left = powers(past(feed, 50))
-        assert {key: left[key] for key in ("GPU-b-0", "GPU-b-1")} == {
-            key: whole[key] for key in ("GPU-b-0", "GPU-b-1")
-        }
+        assert {key: left[key] for key in ("GPU-b-0", "GPU-b-1")} == {key: whole[key] for key in ("GPU-b-0", "GPU-b-1")}
         assert "GPU-a-0" not in left
         assert powers(past(feed, 125))["GPU-a-0"] == expected("a", 0, [125])[0, POWER]
         assert len(history(feed, "b").at) == 130
@@ -126,9 +122,7 @@ def test_history_that_meets_it_first_goes_on_too(feed: Feed) -> None:
     assert feed.store.status().lost_files == 4
 
 
-def test_the_manifest_forgets_it_and_retention_goes_on(
-    feed: Feed, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_manifest_forgets_it_and_retention_goes_on(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
     """At the next start nothing is missed; a file that was put back is read again."""
     lost = files(feed)[0]
     kept = lost.read_bytes()
@@ -377,9 +371,7 @@ def test_a_stranger_verifies_one_file_with_standard_tools(feed: Feed, tmp_path: 
     assert subprocess.run(check, cwd=tmp_path, check=False, capture_output=True).returncode == 1
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"PAR1", b"x" * 100, b"\xff\xff\xff\xffPAR1", b"\0" * 4 + b"PAR1"], ids=repr
-)
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 100, b"\xff\xff\xff\xffPAR1", b"\0" * 4 + b"PAR1"], ids=repr)
 def test_rubbish_is_no_sealed_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "2025-11-21T04-00-00Z.parquet"
     path.write_bytes(content)
@@ -398,22 +390,16 @@ def test_the_store_of_an_older_release_is_read_on(feed: Feed) -> None:
     with duckdb.connect(str(root / "hot.duckdb")) as hot:
         for column in ("sha256", "lost"):
             hot.execute(f"alter table files drop column {column}")
-    for path in [
-        path for kind in ("sealed", "rollup_10") for path in (root / kind).glob("*/*.parquet")
-    ]:
+    for path in [path for kind in ("sealed", "rollup_10") for path in (root / kind).glob("*/*.parquet")]:
         aside = path.with_suffix(".old")
         duckdb.sql(f"copy (from read_parquet('{path}')) to '{aside}' (format parquet)")
         checksum.sidecar_of(path).unlink()
         aside.rename(path)
         with duckdb.connect(str(root / "hot.duckdb")) as hot:
             size = path.stat().st_size
-            hot.execute(
-                "update files set bytes = ? where path = ?", [size, str(path.relative_to(root))]
-            )
+            hot.execute("update files set bytes = ? where path = ?", [size, str(path.relative_to(root))])
     feed.reopen()
-    assert sorted(powers(past(feed, 50))) == [
-        f"GPU-{node}-{row}" for node in "ab" for row in range(2)
-    ]
+    assert sorted(powers(past(feed, 50))) == [f"GPU-{node}-{row}" for node in "ab" for row in range(2)]
     for _ in range(50):
         feed.store.check_next()
     assert feed.store.status().lost_files == 0
@@ -445,9 +431,7 @@ def files_of(feed: Feed, kind: str) -> list[Path]:
     return sorted((feed.config.data_dir / kind).glob("*/*.parquet"))
 
 
-def test_many_that_are_lost_together_are_not_named_one_by_one(
-    feed: Feed, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_many_that_are_lost_together_are_not_named_one_by_one(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
     """A removed folder: five log lines and a number."""
     several = [*files(feed), *files(feed, "rollup_10"), *files(feed, "rollup_60")]
     several += files(feed, "rollup_3600")
@@ -518,8 +502,7 @@ async def test_health_and_metrics_count_it(feed: Feed) -> None:
         status, body = await client.json("/healthz")
         assert (status, body["ok"]) == (200, True)
         assert body["warnings"] == [
-            "1 file(s) of the store were removed or damaged by another program; "
-            "`kilowatch verify` names them."
+            "1 file(s) of the store were removed or damaged by another program; `kilowatch verify` names them."
         ]
         async with client.session.get(f"{client.url}/metrics") as answer:
             assert "kilowatch_aggregator_store_files_lost 1" in await answer.text()

@@ -86,10 +86,7 @@ def audit(folder: Path, node: ScriptedNode, lost: IntervalSet | None = None) -> 
 
 async def test_what_the_bus_loses_is_asked_for_again(broker: Broker, tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    async with (
-        running(config(broker.config, folder)) as aggregator,
-        ScriptedNode(broker.config, "a") as node,
-    ):
+    async with running(config(broker.config, folder)) as aggregator, ScriptedNode(broker.config, "a") as node:
         for number in range(60):
             await node.tick(lost=number % 5 in {1, 2})
             await asyncio.sleep(0.005)
@@ -103,10 +100,7 @@ async def test_what_the_bus_loses_is_asked_for_again(broker: Broker, tmp_path: P
 
 async def test_what_the_ring_lost_is_counted_exactly(mosquitto: Mosquitto, tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    async with (
-        running(config(mosquitto.config, folder)) as aggregator,
-        ScriptedNode(mosquitto.config, "a") as node,
-    ):
+    async with running(config(mosquitto.config, folder)) as aggregator, ScriptedNode(mosquitto.config, "a") as node:
         await node.tick()
         await until(lambda: aggregator.stats.frames_stored == 1)
         for _ in range(30):
@@ -120,10 +114,7 @@ async def test_what_the_ring_lost_is_counted_exactly(mosquitto: Mosquitto, tmp_p
 
 async def test_a_broker_that_dies_costs_no_frame(broker: Broker, tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    async with (
-        running(config(broker.config, folder)) as aggregator,
-        ScriptedNode(broker.config, "a") as node,
-    ):
+    async with running(config(broker.config, folder)) as aggregator, ScriptedNode(broker.config, "a") as node:
         for number in range(90):
             if number == 30:
                 broker.kill()
@@ -140,9 +131,7 @@ async def test_a_broker_that_dies_costs_no_frame(broker: Broker, tmp_path: Path)
     audit(folder, node)
 
 
-async def test_sessions_that_it_slept_through_are_filled_from_the_ring(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_sessions_that_it_slept_through_are_filled_from_the_ring(mosquitto: Mosquitto, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with ScriptedNode(mosquitto.config, "a") as node:
         for _ in range(10):
@@ -168,18 +157,21 @@ live(config(BrokerConfig(port=int(sys.argv[1])), Path(sys.argv[2])))
 """
 
 
-async def test_kill_9_of_the_aggregator_loses_and_doubles_nothing(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_kill_9_of_the_aggregator_loses_and_doubles_nothing(mosquitto: Mosquitto, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with ScriptedNode(mosquitto.config, "a") as node:
         over = asyncio.Event()
         ticking = asyncio.create_task(_tick_until(over, node))
         for kill in range(4):
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", PROGRAM, str(mosquitto.port), str(folder),
-                cwd=Path(__file__).parents[2], stdout=subprocess.PIPE,
-            )  # fmt: skip
+                sys.executable,
+                "-c",
+                PROGRAM,
+                str(mosquitto.port),
+                str(folder),
+                cwd=Path(__file__).parents[2],
+                stdout=subprocess.PIPE,
+            )
             assert process.stdout is not None
             commits = 0
             while commits < 3 + 2 * kill:  # killed a few commits later each time
@@ -212,9 +204,7 @@ async def _accounted(aggregator: Aggregator) -> dict[tuple[str, int], IntervalSe
 def _complete(aggregator: Aggregator, node: ScriptedNode) -> bool:
     ingest = aggregator._ingest
     account = ingest.ledger.find(node.name, node.session) if ingest is not None else None
-    return (
-        account is not None and account.end == node.made[node.session] - 1 and account.missing == 0
-    )
+    return account is not None and account.end == node.made[node.session] - 1 and account.missing == 0
 
 
 async def test_a_full_disk_does_not_stop_the_live_view_and_passes(
@@ -247,9 +237,7 @@ async def test_a_full_disk_does_not_stop_the_live_view_and_passes(
     )
 
 
-async def test_messages_of_other_releases_and_rubbish_are_counted(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_messages_of_other_releases_and_rubbish_are_counted(broker: Broker, tmp_path: Path) -> None:
     async with (
         running(config(broker.config, tmp_path / "data")) as aggregator,
         ScriptedNode(broker.config, "a") as node,
@@ -265,20 +253,13 @@ async def test_messages_of_other_releases_and_rubbish_are_counted(
         await until(lambda: aggregator.stats.dropped == {"malformed": 100, "version": 1})
 
 
-async def test_b1_a_retained_message_ends_no_start_and_is_named(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_b1_a_retained_message_ends_no_start_and_is_named(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """An inventory that no column holds, and a state that no aggregator wrote, are retained; through
     a restart the honest node loses nothing, and health and alerts name who sends what."""
     settings = config(mosquitto.config, tmp_path / "data", "127.0.0.1:0")
-    spoiled = msgspec.structs.replace(
-        inventory("b", 1), gpus=(Gpu(uuid="GPU-b", index=2**31, name="x"),)
-    )
+    spoiled = msgspec.structs.replace(inventory("b", 1), gpus=(Gpu(uuid="GPU-b", index=2**31, name="x"),))
     body = messages.encode(spoiled)
-    async with (
-        ScriptedNode(mosquitto.config, "a") as node,
-        ScriptedNode(mosquitto.config, "b") as bad,
-    ):
+    async with ScriptedNode(mosquitto.config, "a") as node, ScriptedNode(mosquitto.config, "b") as bad:
         assert bad._client is not None
         for start in range(2):
             async with running(settings) as aggregator:
@@ -286,9 +267,7 @@ async def test_b1_a_retained_message_ends_no_start_and_is_named(
     audit(tmp_path / "data", node)
 
 
-async def _refuses(
-    aggregator: Aggregator, node: ScriptedNode, bad: ScriptedNode, body: bytes, start: int
-) -> None:
+async def _refuses(aggregator: Aggregator, node: ScriptedNode, bad: ScriptedNode, body: bytes, start: int) -> None:
     stats, topic = aggregator.stats, "kilowatch/1/default/alerts/x/state"
     await until(lambda: "a" in aggregator.fleet.nodes)
     ingest = aggregator._ingest
@@ -308,14 +287,10 @@ async def _refuses(
     [alert] = [one for one in aggregator.alerts() if one.rule == "messages_refused"]
     assert (alert.node, alert.summary) == (
         "b",
-        "kilowatch refuses messages of b: malformed: gpus[0].index is 2147483648; "
-        "0 to 65535 are possible",
+        "kilowatch refuses messages of b: malformed: gpus[0].index is 2147483648; 0 to 65535 are possible",
     )
     host, port = aggregator.http_address or ("", 0)
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://{host}:{port}/healthz") as answer,
-    ):
+    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/healthz") as answer:
         listed = (await answer.json())["impairments"]
     parts = [each["part"] for each in listed if each["rule"] == "messages_refused"]
     assert parts == ["bus/b"]
@@ -337,10 +312,7 @@ async def test_events_rules_and_http_are_there(mosquitto: Mosquitto, tmp_path: P
         await until(lambda: aggregator.stats.rules.count > 0)
         await until(lambda: aggregator.http_address is not None)
         host, port = aggregator.http_address or ("", 0)
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"http://{host}:{port}/api/v1/nodes") as answer,
-        ):
+        async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/api/v1/nodes") as answer:
             assert answer.status == 200
             assert [each["node"] for each in (await answer.json())["nodes"]] == ["a"]
 
@@ -358,25 +330,19 @@ async def test_the_end_commits_what_came_and_is_quick(mosquitto: Mosquitto, tmp_
     audit(folder, node)
 
 
-async def test_two_aggregators_on_one_folder_are_told_apart(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_two_aggregators_on_one_folder_are_told_apart(mosquitto: Mosquitto, tmp_path: Path) -> None:
     async with running(config(mosquitto.config, tmp_path / "data")):
         with pytest.raises(ConfigError, match="in use by another aggregator"):
             await Aggregator(config(mosquitto.config, tmp_path / "data")).run(asyncio.Event())
 
 
-async def test_an_address_that_is_taken_is_one_clear_error(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_an_address_that_is_taken_is_one_clear_error(mosquitto: Mosquitto, tmp_path: Path) -> None:
     taken = f"127.0.0.1:{mosquitto.port}"
     with pytest.raises(ConfigError, match=r"aggregator\.listen"):
         await Aggregator(config(mosquitto.config, tmp_path / "data", taken)).run(asyncio.Event())
 
 
-async def test_without_a_broker_it_waits_and_then_works(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_without_a_broker_it_waits_and_then_works(mosquitto: Mosquitto, tmp_path: Path) -> None:
     mosquitto.kill()
     async with running(config(mosquitto.config, tmp_path / "data")) as aggregator:
         await until(lambda: aggregator.stats.flush.count > 5)

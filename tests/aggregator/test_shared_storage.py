@@ -53,9 +53,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStorage:
     return SharedStorage(config)
 
 
-def test_what_is_put_is_listed_and_read_until_it_is_removed(
-    storage: SharedStorage, tmp_path: Path
-) -> None:
+def test_what_is_put_is_listed_and_read_until_it_is_removed(storage: SharedStorage, tmp_path: Path) -> None:
     local = tmp_path / "local"
     local.write_bytes(b"some bytes")
     assert storage.list() == []
@@ -84,9 +82,7 @@ def test_what_is_not_there_is_said_so(storage: SharedStorage) -> None:
         pass
 
 
-def test_members_share_segments_on_s3_as_in_a_folder(
-    s3: SharedStorageConfig, tmp_path: Path
-) -> None:
+def test_members_share_segments_on_s3_as_in_a_folder(s3: SharedStorageConfig, tmp_path: Path) -> None:
     member = Member(tmp_path / "one", s3)
     member.hello("a")
     member.send("a", *range(30))
@@ -110,9 +106,7 @@ def test_members_share_segments_on_s3_as_in_a_folder(
 
 
 def test_s3_that_does_not_answer_is_a_problem_that_says_where(tmp_path: Path) -> None:
-    storage = SharedStorage(
-        SharedStorageConfig(url="s3://bucket/prefix", endpoint_url="http://127.0.0.1:9")
-    )
+    storage = SharedStorage(SharedStorageConfig(url="s3://bucket/prefix", endpoint_url="http://127.0.0.1:9"))
     with pytest.raises(StoreError, match="s3://bucket/prefix: can't list"):
         storage.list()
     (tmp_path / "file").write_bytes(b"x")

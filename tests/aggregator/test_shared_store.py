@@ -43,9 +43,7 @@ class Member(Feed):
         super().__init__(folder)
 
     def open_store(self) -> EmbeddedStore:
-        store = SharedStore(
-            self.config.store, self.config.data_dir, self.shared, self.config.name_limits
-        )
+        store = SharedStore(self.config.store, self.config.data_dir, self.shared, self.config.name_limits)
         for node in ("a", "b"):
             store.hold(shard_of(node), self.epoch)
         return store
@@ -102,10 +100,7 @@ def test_frames_of_a_minute_become_one_segment_a_group_that_any_engine_reads(
 ) -> None:
     member.pass_time(MINUTE)
     names = [SegmentName.parse(name) for name in segments(shared)]
-    assert {(key.group, key.epoch, key.step) for key in names if key} == {
-        (GROUP, 1, 0),
-        (shard_of("b"), 1, 0),
-    }
+    assert {(key.group, key.epoch, key.step) for key in names if key} == {(GROUP, 1, 0), (shard_of("b"), 1, 0)}
     found = duckdb.connect().sql(
         f"select epoch::int, seq, {GAUGE} from read_parquet('{shared.url}/**/*.parquet', "
         "union_by_name = true, hive_partitioning = true) "
@@ -191,9 +186,7 @@ def test_a_period_that_is_over_becomes_one_segment_with_roll_ups_and_old_ones_go
     kinds = sorted(each.key.step for each in view.segments.values())
     assert kinds == [0, 10, 60, 3600]
     [whole] = [each for each in view.segments.values() if not each.key.step]
-    [rows] = duckdb.execute(
-        "select count(*), list((block, device, ts)) from read_parquet(?)", [whole.place]
-    ).fetchall()
+    [rows] = duckdb.execute("select count(*), list((block, device, ts)) from read_parquet(?)", [whole.place]).fetchall()
     assert rows[0] == sum(part.rows for part in whole.footer.blocks) > 120
     assert rows[1] == sorted(rows[1])
     assert not (member.config.data_dir / "compacting").exists()
@@ -250,9 +243,7 @@ def test_files_that_are_torn_or_foreign_are_named_and_the_others_answered(
     torn = sorted((root / f"group={GROUP}").rglob("*.parquet"))[1]
     torn.write_bytes(torn.read_bytes()[:-100])
     (root / "readme.txt").write_text("not ours")
-    duckdb.connect().sql(
-        f"copy (select 1 as a) to '{torn.with_name(torn.name[:-11] + '9.parquet')}'"
-    )
+    duckdb.connect().sql(f"copy (select 1 as a) to '{torn.with_name(torn.name[:-11] + '9.parquet')}'")
     with caplog.at_level(logging.ERROR):
         member.pass_time(MINUTE)
     unreadable = member.store.shared_status().unreadable
@@ -288,9 +279,7 @@ def test_no_file_of_others_is_left_out_for_a_database_of_our_own_that_is_closed(
     other.store.close()
 
 
-def test_a_flipped_byte_is_found_by_the_endless_check(
-    member: Member, shared: SharedStorageConfig
-) -> None:
+def test_a_flipped_byte_is_found_by_the_endless_check(member: Member, shared: SharedStorageConfig) -> None:
     member.pass_time(MINUTE)
     [path] = (Path(shared.url) / f"group={GROUP}").rglob("*.parquet")
     content = bytearray(path.read_bytes())
@@ -502,9 +491,7 @@ def test_marks_of_a_segment_are_its_frames(member: Member) -> None:
     assert replace(view, overlap=frozenset()) == view
 
 
-def test_the_loop_says_what_does_not_work_until_it_works_again(
-    member: Member, shared: SharedStorageConfig
-) -> None:
+def test_the_loop_says_what_does_not_work_until_it_works_again(member: Member, shared: SharedStorageConfig) -> None:
     impairments = Impairments()
     upkeep = SharedUpkeep(member.store, impairments, lambda: member.wall)
     root = Path(shared.url)
@@ -523,9 +510,7 @@ def test_the_loop_says_what_does_not_work_until_it_works_again(
     upkeep.threads.close()
 
 
-async def test_the_loop_puts_segments_into_the_storage(
-    member: Member, shared: SharedStorageConfig
-) -> None:
+async def test_the_loop_puts_segments_into_the_storage(member: Member, shared: SharedStorageConfig) -> None:
     upkeep = SharedUpkeep(member.store, Impairments(), lambda: member.wall)
     member.wall += MINUTE
     member.seal()

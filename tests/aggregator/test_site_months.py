@@ -14,7 +14,7 @@ from aggregator.electrical.site_months import SiteMonths
 from power.report.months import STEP, month_named
 from tests.aggregator.test_electrical import BILLED
 
-CONTRACT: dict[str, Any] = {**BILLED, "bill": {"demand_charge": 10.0, "ratchet": 0.8, "ratchet_months": 3}}  # fmt: skip
+CONTRACT: dict[str, Any] = {**BILLED, "bill": {"demand_charge": 10.0, "ratchet": 0.8, "ratchet_months": 3}}
 
 
 def months_of(folder: Path, tree: dict[str, Any] = CONTRACT) -> SiteMonths:
@@ -63,9 +63,7 @@ def test_of_a_month_that_ended_its_demand_is_left_once_it_is_on_disk(tmp_path: P
     assert months.ledger.finished == []
 
 
-def test_another_process_goes_on_with_the_month_and_knows_the_demands_before(
-    tmp_path: Path,
-) -> None:
+def test_another_process_goes_on_with_the_month_and_knows_the_demands_before(tmp_path: Path) -> None:
     months = months_of(tmp_path)
     draw(months, "2026-08", 5000.0)
     wall = draw(months, "2026-09", 1000.0)

@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 
 from aggregator.electrical.fleet_power import FleetPowerReader
 from aggregator.site import node_power
-from aggregator.site.node_power import (
-    COLUMNS,
-    GroupSpan,
-    NodePower,
-    NodePowerSender,
-    decode,
-    encode,
-    layout_of,
-)
+from aggregator.site.node_power import COLUMNS, GroupSpan, NodePower, NodePowerSender, decode, encode, layout_of
 from aggregator.site.site_power import HEARD_SECONDS, SitePower
 from power.live.inputs import PowerInputs
 from telemetry.fleet import Fleet
@@ -37,23 +29,20 @@ def names_in(group: str) -> tuple[str, ...]:
 
 
 def message(
-    group: str,
-    watts: float,
-    number: int = 0,
-    epoch: int = 1,
-    session: int = 1,
-    *,
-    named: bool = True,
+    group: str, watts: float, number: int = 0, epoch: int = 1, session: int = 1, *, named: bool = True
 ) -> bytes:
     """What a member says of a group whose GPUs all draw so many watts."""
     names = names_in(group)
     column = np.full(len(names), watts, "<f4").tobytes()
     return encode(
         NodePower(
-            session, number, (GroupSpan(group, epoch, layout_of(names), len(names)),),
-            dict.fromkeys(COLUMNS, column), names if named else None,
+            session,
+            number,
+            (GroupSpan(group, epoch, layout_of(names), len(names)),),
+            dict.fromkeys(COLUMNS, column),
+            names if named else None,
         )
-    )  # fmt: skip
+    )
 
 
 def all_heard(watts: float, now: float, number: int = 0) -> SitePower:
@@ -180,15 +169,13 @@ def test_a_sender_tells_names_first_then_every_ten_seconds_and_speaks_of_empty_g
     told = []
     for _ in range(21):
         [found] = [decode(payload) for payload in sender.messages(Fleet(), 1.0, epochs)]
-        assert [(span.group, span.epoch, span.nodes) for span in found.groups] == [("00", 3, 0), ("ff", 4, 0)]  # fmt: skip
+        assert [(span.group, span.epoch, span.nodes) for span in found.groups] == [("00", 3, 0), ("ff", 4, 0)]
         told.append(found.names is not None)
     assert told[0]
     assert sum(told) == 3
 
 
-def test_what_a_sender_says_in_several_messages_is_what_the_site_reads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_sender_says_in_several_messages_is_what_the_site_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group that is lost in between stays out, and the names of the rest travel at once."""
     monkeypatch.setattr(node_power, "NODES_PER_MESSAGE", 10)
     fleet = Fleet()

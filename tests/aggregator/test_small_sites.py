@@ -25,16 +25,15 @@ def settings(made: World) -> dict[str, object]:
     kinds = {"circuits": "circuit", "panels": "circuit", "nodes": "node", "ups": "ups"}
     tree["meters"] = {
         f"m-{name}": {"type": "json", "topic": name, "on": f"{kinds[place]}:{name}"}
-        for place in PLACES for name in tree.get(place, ())
-    }  # fmt: skip
+        for place in PLACES
+        for name in tree.get(place, ())
+    }
     return tree
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(seed(0), seed(0) + COUNT, BATCH))
-def test_meters_on_every_place_are_read_and_their_deaths_raise_nothing(
-    tmp_path: Path, first: int
-) -> None:
+def test_meters_on_every_place_are_read_and_their_deaths_raise_nothing(tmp_path: Path, first: int) -> None:
     """However many nodes a circuit has, and circuits a node: a meter's place is none of another kind."""
     for number in range(first, first + BATCH):
         made, pick = world(number), random.Random(number)

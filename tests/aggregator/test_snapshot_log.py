@@ -25,15 +25,11 @@ AT = 1_790_000_000 * SECOND
 HALF_A_MINUTE = 30 * SECOND
 
 
-def snapshot(
-    kind: SnapshotKind, *watts: float, names: tuple[str, ...] = ("b", "a")
-) -> PowerSnapshot:
+def snapshot(kind: SnapshotKind, *watts: float, names: tuple[str, ...] = ("b", "a")) -> PowerSnapshot:
     """Rows with a load and a time that is never, or not known."""
     values = np.array(watts)
     times = np.where(values > 1, np.inf, np.nan)
-    return PowerSnapshot(
-        kind, 1, names, {f"{kind}_watts": values, f"{kind}_trip_earliest_seconds": times}
-    )
+    return PowerSnapshot(kind, 1, names, {f"{kind}_watts": values, f"{kind}_trip_earliest_seconds": times})
 
 
 def test_the_newest_instant_before_is_found_and_none_that_is_too_old(tmp_path: Path) -> None:
@@ -62,14 +58,10 @@ def test_other_names_and_restarts_begin_another_file(tmp_path: Path) -> None:
     tape = SnapshotLog(tmp_path)
     tape.add(AT, 1, [snapshot(SnapshotKind.CIRCUIT, 1.0, 2.0)])
     tape.add(AT + 10 * SECOND, 2, [snapshot(SnapshotKind.CIRCUIT, 3.0, names=("c",))])
-    SnapshotLog(tmp_path).add(
-        AT + 20 * SECOND, 1, [snapshot(SnapshotKind.CIRCUIT, 4.0, names=("c",))]
-    )
+    SnapshotLog(tmp_path).add(AT + 20 * SECOND, 1, [snapshot(SnapshotKind.CIRCUIT, 4.0, names=("c",))])
     assert len(list((tmp_path / "circuits").iterdir())) == 3
     got = [tape.find(AT + 10 * number * SECOND, SECOND) for number in range(3)]
-    assert [one and one.snapshots[SnapshotKind.CIRCUIT].names for one in got] == [
-        ("b", "a"), ("c",), ("c",),
-    ]  # fmt: skip
+    assert [one and one.snapshots[SnapshotKind.CIRCUIT].names for one in got] == [("b", "a"), ("c",), ("c",)]
     assert [one and one.snapshots[SnapshotKind.CIRCUIT].version for one in got] == [1, 2, 1]
 
 
@@ -89,9 +81,7 @@ def test_what_a_crash_left_half_written_ends_a_file_and_nothing_else(tmp_path: P
     assert again.find(AT + 30 * SECOND, HALF_A_MINUTE) is None
 
 
-def test_the_oldest_go_when_there_is_no_more_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oldest_go_when_there_is_no_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tapes, "FILE_BYTES", 2000)
     tape = SnapshotLog(tmp_path, 10_000)
     noise = np.random.default_rng(1)
@@ -104,9 +94,7 @@ def test_the_oldest_go_when_there_is_no_more_room(
     assert tape.find(AT + 3990 * SECOND, SECOND) is not None
 
 
-def test_a_disk_that_will_not_is_said_once_and_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_disk_that_will_not_is_said_once_and_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "circuits").write_text("a file in the way")
     tape = SnapshotLog(tmp_path)
     for number in range(3):
@@ -117,9 +105,7 @@ def test_a_disk_that_will_not_is_said_once_and_tried_again(
     assert tape.find(AT + 3, SECOND) is not None
 
 
-async def test_the_running_aggregator_writes_its_tape(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_running_aggregator_writes_its_tape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for each tick that it saves, and none of it twice."""
     monkeypatch.setattr("aggregator.electrical.service.SAVE_SECONDS", 0.02)
     room = Room("rig")
@@ -180,20 +166,14 @@ def test_one_quantity_over_time_comes_from_all_files(tmp_path: Path) -> None:
     for number in range(12):
         names = ("b", "a") if number < 4 else ("a", "b", "c")
         snapshots = [
-            snapshot(
-                SnapshotKind.CIRCUIT, *(100.0 * n + number for n in range(len(names))), names=names
-            ),
+            snapshot(SnapshotKind.CIRCUIT, *(100.0 * n + number for n in range(len(names))), names=names),
             snapshot(SnapshotKind.UPS, 7.0, names=("u",)),
         ]
         tape.add(AT + 10 * number * SECOND, 1, snapshots)
 
     def ask(name: str, first: int, end: int) -> list[tuple[int, float]]:
         found = tape.series(
-            SnapshotKind.CIRCUIT,
-            name,
-            "circuit_watts",
-            AT + 10 * first * SECOND,
-            AT + 10 * end * SECOND,
+            SnapshotKind.CIRCUIT, name, "circuit_watts", AT + 10 * first * SECOND, AT + 10 * end * SECOND
         )
         both = zip(*(each.tolist() for each in found), strict=True)
         return [((at - AT) // (10 * SECOND), value) for at, value in both]
@@ -221,11 +201,7 @@ async def test_a_circuits_past_is_served(tmp_path: Path) -> None:
         assert (body["unit"], body["circuit"]) == ("watts", "lab/2")
         _, body = await client.json(f"{path}?quantity=load_ratio")
         assert (
-            body["values"]
-            == [
-                pytest.approx(float(snapshots.circuit.columns["circuit_load_ratio"][row]), rel=1e-4)
-            ]
-            * 5
+            body["values"] == [pytest.approx(float(snapshots.circuit.columns["circuit_load_ratio"][row]), rel=1e-4)] * 5
         )
         status, body = await client.json(f"{path}?quantity=wats")
         assert (status, body["error"]["where"]) == (400, "quantity")
@@ -296,9 +272,7 @@ async def test_a_month_of_a_circuit_is_bounded_and_keeps_its_peaks(tmp_path: Pat
         assert body["at"] == body["values"] == body["high"] == []
 
 
-async def test_a_clock_that_was_set_back_brings_no_point_into_a_wrong_bucket(
-    tmp_path: Path,
-) -> None:
+async def test_a_clock_that_was_set_back_brings_no_point_into_a_wrong_bucket(tmp_path: Path) -> None:
     """Instants are returned in the order of their times."""
     view = await lab()
     view.electrical.snapshot_log = tape = SnapshotLog(tmp_path)

@@ -68,8 +68,7 @@ def test_a_frame_that_stands_twice_in_a_batch_is_stored_once(feed: Feed) -> None
     feed.ingest.flush(feed.now, feed.wall)
     batch = feed.ingest.drain_batch(feed.wall)
     frames = batch.frames
-    batch.frames = Frames(frames.run, np.zeros(2, np.int64), frames.sampled_at,
-                          frames.received_at, frames.backfilled)  # fmt: skip
+    batch.frames = Frames(frames.run, np.zeros(2, np.int64), frames.sampled_at, frames.received_at, frames.backfilled)
     assert feed.store.write(batch) == 1
     assert all_of(feed.store, "GPU-a-0", GAUGES[0]) == [expected("a", 0, [0])[0, 0]]
 
@@ -222,7 +221,7 @@ def test_a_database_that_opens_and_can_not_be_read_is_set_aside(tmp_path: Path) 
             connection.execute(statement)
         feed.open()
 
-    changed(f"insert into jobs(key, \"end\") values ('k', {RUNNING}); insert into job_summaries(job) values ('k')")  # fmt: skip
+    changed(f"insert into jobs(key, \"end\") values ('k', {RUNNING}); insert into job_summaries(job) values ('k')")
     assert (feed.store.open_jobs(), len(feed.store.accounted())) == ([], 1)
     assert not list(hot.parent.glob("*.damaged-1"))
     changed("drop table devices; create table devices(id varchar)")
@@ -252,9 +251,8 @@ def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a store that was killed after ten commits, its log not folded in."""
     folder = tmp_path_factory.mktemp("killed") / "data"
     subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(KILLED), str(folder)],
-        check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(folder)], check=False, cwd=Path(__file__).parents[2]
+    )
     return folder
 
 
@@ -376,8 +374,7 @@ def test_a_full_disk_is_an_error_with_a_cure_and_passes(tiny: Path, record_prope
     feed.store.close()
     record_property("expected", "one clear error; the same batch is stored once when there is room")
     record_property(
-        "observed",
-        "the commit of 399 frames was refused with its cure; stored once when there was room, not twice",
+        "observed", "the commit of 399 frames was refused with its cure; stored once when there was room, not twice"
     )
 
 
@@ -387,9 +384,7 @@ def test_open_store_opens_the_embedded_one(tmp_path: Path) -> None:
     assert store.write(Batch(holes=[], at=ARRIVAL)) == 0
     assert store.size()["sealed"] == 0
     store.close()
-    assert (
-        duckdb.connect(str(tmp_path / "data" / "hot.duckdb")).execute("from runs").fetchall() == []
-    )
+    assert duckdb.connect(str(tmp_path / "data" / "hot.duckdb")).execute("from runs").fetchall() == []
 
 
 def test_a_hole_is_recorded_once(feed: Feed) -> None:

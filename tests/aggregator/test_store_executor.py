@@ -46,9 +46,7 @@ def feed(tmp_path: Path) -> Feed:
     return feed
 
 
-async def test_a_commit_does_not_wait_for_a_file_in_the_making(
-    feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_does_not_wait_for_a_file_in_the_making(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, keeper = Gate(monkeypatch), StoreExecutor(feed.store, Stats())
     sealing = asyncio.create_task(keeper.maintain(feed.wall))
     await asyncio.to_thread(gate.reached.wait)
@@ -85,9 +83,7 @@ async def test_closing_ends_a_seal_and_the_next_start_makes_it_again(
     assert len(list((feed.config.data_dir / "sealed" / "gpu_fast").glob("*.parquet"))) == 1
 
 
-async def test_a_seal_that_fails_is_told_and_begun_anew(
-    feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_seal_that_fails_is_told_and_begun_anew(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     stats = Stats()
     keeper = StoreExecutor(feed.store, stats)
     with monkeypatch.context() as patch:

@@ -44,9 +44,7 @@ def store(tmp_path: Path) -> EmbeddedStore:
     return EmbeddedStore(StoreConfig(), tmp_path)
 
 
-def test_every_inventory_comes_back_and_what_nodes_share_is_stored_once(
-    store: EmbeddedStore, tmp_path: Path
-) -> None:
+def test_every_inventory_comes_back_and_what_nodes_share_is_stored_once(store: EmbeddedStore, tmp_path: Path) -> None:
     found = [node(f"n{number:03d}") for number in range(100)]
     write(store, *found)
     assert store.inventories() == found
@@ -85,9 +83,7 @@ def test_a_part_that_is_missing_costs_only_the_nodes_that_have_it(store: Embedde
     assert store.inventories() == [node("a")]
 
 
-def test_what_exceeds_the_shared_parts_is_stored_whole(
-    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_exceeds_the_shared_parts_is_stored_whole(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventories, "MOST_PARTS", 3)
     found = [node(f"n{number}", {f"metric_{number}": "error"}) for number in range(5)]
     write(store, *found)
@@ -96,9 +92,7 @@ def test_what_exceeds_the_shared_parts_is_stored_whole(
     assert store.inventories() == [*found, node("n5"), node("n6", {"metric_0": "error"})]
 
 
-def test_parts_that_no_inventory_has_are_removed_at_the_next_start(
-    store: EmbeddedStore, tmp_path: Path
-) -> None:
+def test_parts_that_no_inventory_has_are_removed_at_the_next_start(store: EmbeddedStore, tmp_path: Path) -> None:
     write(store, node("a"))
     write(store, node("a", {}, version=1))
     assert len(parts(store)) == 3
@@ -108,9 +102,7 @@ def test_parts_that_no_inventory_has_are_removed_at_the_next_start(
     assert again.inventories() == [node("a", {}, version=1)]
 
 
-def test_a_batch_that_fails_leaves_no_part_behind_and_takes_none_for_stored(
-    store: EmbeddedStore,
-) -> None:
+def test_a_batch_that_fails_leaves_no_part_behind_and_takes_none_for_stored(store: EmbeddedStore) -> None:
     broken = Batch(inventories=[node("a")], means=[object()], at=ARRIVAL)  # type: ignore[list-item]
     with pytest.raises(AttributeError):  # at the means, behind the inventories
         store.write(broken)
@@ -144,9 +136,7 @@ def test_a_batch_has_so_many_inventories_and_the_next_ones_the_rest(
     assert [each.node for each in feed.store.inventories()] == [f"n{n}" for n in range(7)]
 
 
-def test_what_the_engine_can_not_hold_is_named_though_its_transaction_is_aborted(
-    store: EmbeddedStore,
-) -> None:
+def test_what_the_engine_can_not_hold_is_named_though_its_transaction_is_aborted(store: EmbeddedStore) -> None:
     with pytest.raises(ContentError, match="twelve"), store._engine.transaction():
         store._engine.insert("runs", {"id": texts(["twelve"])})
     write(store, node("a"))

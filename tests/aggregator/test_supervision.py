@@ -87,9 +87,7 @@ def everything(broker: BrokerConfig, folder: Path) -> AggregatorConfig:
 
 
 def firing(aggregator: Aggregator, key: str) -> bool:
-    return any(
-        alert.key == key and alert.state is AlertState.FIRING for alert in aggregator.alerts()
-    )
+    return any(alert.key == key and alert.state is AlertState.FIRING for alert in aggregator.alerts())
 
 
 async def health(aggregator: Aggregator) -> set[str]:
@@ -97,10 +95,7 @@ async def health(aggregator: Aggregator) -> set[str]:
     assert aggregator.http_address is not None
     host, port = aggregator.http_address
     try:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"http://{host}:{port}/healthz") as reply,
-        ):
+        async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/healthz") as reply:
             rows = (await reply.json())["impairments"]
             return {f"{row['rule']}/{row['part']}" for row in rows}
     except aiohttp.ClientError:
@@ -150,10 +145,7 @@ async def test_each_task_that_ends_is_an_alert_and_a_restart_and_costs_no_frame(
     mosquitto: Mosquitto, tmp_path: Path
 ) -> None:
     folder = tmp_path / "data"
-    async with (
-        running(everything(mosquitto.config, folder)) as aggregator,
-        ScriptedNode(mosquitto.config, "a") as node,
-    ):
+    async with running(everything(mosquitto.config, folder)) as aggregator, ScriptedNode(mosquitto.config, "a") as node:
         supervisor = aggregator.supervisor
         supervisor._pauses = (0.01, 0.02)
         await until(lambda: aggregator.serving.is_set() and aggregator.stats.bus_connected)
@@ -161,11 +153,7 @@ async def test_each_task_that_ends_is_an_alert_and_a_restart_and_costs_no_frame(
         assert supervisor.states.keys() == TASKS
         await node.tick()
         await end_each(aggregator, node)
-        for name in (
-            "http connections",
-            "http health",
-            "http liveness",
-        ):  # supervised by the server
+        for name in ("http connections", "http health", "http liveness"):  # supervised by the server
             await until(lambda name=name: fail_all(name))  # type: ignore[misc]
             key = f"task_restarted/task/{name}"
             await until(lambda key=key: firing(aggregator, key))  # type: ignore[misc]
@@ -178,9 +166,7 @@ async def test_each_task_that_ends_is_an_alert_and_a_restart_and_costs_no_frame(
     audit(folder, node)
 
 
-async def test_a_task_that_works_again_is_no_alert_any_more(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_a_task_that_works_again_is_no_alert_any_more(mosquitto: Mosquitto, tmp_path: Path) -> None:
     async with running(config(mosquitto.config, tmp_path, listen="127.0.0.1:0")) as aggregator:
         await until(lambda: aggregator.serving.is_set() and aggregator.stats.bus_connected)
         await until(lambda: not aggregator.impairments.current())
@@ -221,10 +207,7 @@ async def test_a_thread_of_the_store_that_dies_is_replaced_and_no_frame_is_lost(
     mosquitto: Mosquitto, tmp_path: Path
 ) -> None:
     folder = tmp_path / "data"
-    async with (
-        running(config(mosquitto.config, folder)) as aggregator,
-        ScriptedNode(mosquitto.config, "a") as node,
-    ):
+    async with running(config(mosquitto.config, folder)) as aggregator, ScriptedNode(mosquitto.config, "a") as node:
         await node.tick()
         await until(lambda: aggregator.stats.frames_stored == 1)
         [threads] = [each for each in aggregator.store.threads if each.name == "store"]
@@ -239,9 +222,7 @@ async def test_a_thread_of_the_store_that_dies_is_replaced_and_no_frame_is_lost(
     audit(folder, node)
 
 
-async def test_an_address_that_is_taken_ends_the_start_with_one_line(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_an_address_that_is_taken_ends_the_start_with_one_line(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """An operator's mistake is not tried again and again."""
     async with running(config(mosquitto.config, tmp_path / "a", "127.0.0.1:0")) as first:
         await until(first.serving.is_set)
@@ -259,9 +240,7 @@ async def notifying(aggregator: Aggregator) -> AsyncIterator[NotifySocket]:
         manager = ServiceManager.of(found.environment(watchdog=0.4))
         over = asyncio.Event()
         task = asyncio.create_task(
-            manager.accompany(
-                over.wait(), over, aggregator.serving, aggregator.marks, aggregator.status
-            )
+            manager.accompany(over.wait(), over, aggregator.serving, aggregator.marks, aggregator.status)
         )
         try:
             yield found
@@ -270,9 +249,7 @@ async def notifying(aggregator: Aggregator) -> AsyncIterator[NotifySocket]:
             await task
 
 
-async def test_a_blocked_part_is_an_impairment_and_starves_the_watchdog(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_a_blocked_part_is_an_impairment_and_starves_the_watchdog(mosquitto: Mosquitto, tmp_path: Path) -> None:
     async with (
         running(config(mosquitto.config, tmp_path, "127.0.0.1:0")) as aggregator,
         notifying(aggregator) as manager,

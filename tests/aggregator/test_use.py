@@ -39,22 +39,26 @@ def part(name: str, user: str, summary: JobSummary | None, share: float | None =
 
 def used(hours: float, joules: float | None, ratio: float | None = 0.5) -> JobSummary:
     known = None if joules is None else 1.0
-    return JobSummary(gpu_hours=hours, coverage=1.0, utilization_ratio=ratio, energy_joules=joules, energy_coverage=known)  # fmt: skip
+    return JobSummary(
+        gpu_hours=hours, coverage=1.0, utilization_ratio=ratio, energy_joules=joules, energy_coverage=known
+    )
 
 
 def test_jobs_of_a_user_are_added_and_weighted_by_their_hours() -> None:
-    rows = use_rows([part("1", "ada", used(1, 10, 0.2)), part("2", "ada", used(3, 30, 1.0)), part("3", "bob", used(2, 5))], "user")  # fmt: skip
+    rows = use_rows(
+        [part("1", "ada", used(1, 10, 0.2)), part("2", "ada", used(3, 30, 1.0)), part("3", "bob", used(2, 5))], "user"
+    )
     assert [(row.user, row.jobs, row.gpu_hours, row.energy_joules) for row in rows] == [("ada", 2, 4, 40), ("bob", 1, 2, 5)]  # fmt: skip
     assert rows[0].utilization_ratio == pytest.approx(0.8)
 
 
 def test_idle_hours_and_their_cost_are_of_whoever_held_the_gpus() -> None:
     """Of a job that an older release counted they are not known, which is not none."""
-    idle = msgspec.structs.replace(
-        used(4, 40), idle_gpu_hours=3.0, idle_coverage=1.0, idle_cost=0.6
-    )
+    idle = msgspec.structs.replace(used(4, 40), idle_gpu_hours=3.0, idle_coverage=1.0, idle_cost=0.6)
     older = used(4, 40)
-    rows = use_rows([part("1", "ada", idle, 0.5), part("2", "bob", older), part("3", "eve", idle), part("4", "eve", older)], "user")  # fmt: skip
+    rows = use_rows(
+        [part("1", "ada", idle, 0.5), part("2", "bob", older), part("3", "eve", idle), part("4", "eve", older)], "user"
+    )
     found = {row.user: (row.idle_gpu_hours, row.idle_coverage, row.idle_cost) for row in rows}
     assert found == {"ada": (1.5, 1.0, 0.3), "bob": (None, 0.0, None), "eve": (3.0, 0.5, 0.6)}
     reply = UseReply(at=0, by="user", month="2026-10", timezone="UTC", rows=rows)
@@ -94,15 +98,23 @@ def test_a_job_over_the_edge_is_split_by_the_time_that_it_held_gpus() -> None:
     assert [row.split_by_time for row in rows] == [1, 1]
 
 
-def asked(
-    name: str, limit: int | None, hours: float, *, gpus: int = 4, share: float = 1.0, **more: Any
-) -> JobPart:
+def asked(name: str, limit: int | None, hours: float, *, gpus: int = 4, share: float = 1.0, **more: Any) -> JobPart:
     """Return a job of some hours on GPUs, of which `share` lies in the month."""
-    summary = msgspec.structs.replace(used(gpus * hours * share, 1), gpus_idle=1, memory_peak_bytes=60e9)  # fmt: skip
+    summary = msgspec.structs.replace(used(gpus * hours * share, 1), gpus_idle=1, memory_peak_bytes=60e9)
     row = JobRow(
-        scheduler="slurm", cluster="", id=name, user="ada", begin=0, end=int(hours * HOUR), gpus=gpus,
-        phase=JobPhase.ENDED, state="COMPLETED", time_limit_seconds=limit, summary=summary, nodes=["n1"],
-    )  # fmt: skip
+        scheduler="slurm",
+        cluster="",
+        id=name,
+        user="ada",
+        begin=0,
+        end=int(hours * HOUR),
+        gpus=gpus,
+        phase=JobPhase.ENDED,
+        state="COMPLETED",
+        time_limit_seconds=limit,
+        summary=summary,
+        nodes=["n1"],
+    )
     return JobPart(msgspec.structs.replace(row, **more), 1.0, split=False, time_share=share)
 
 
@@ -111,7 +123,7 @@ DAY = 86_400
 
 def test_time_that_was_asked_for_is_gpus_times_limit() -> None:
     """4 GPUs for 24 h, used for 6; 2 GPUs for 2 h, used for 1.5."""
-    (row,) = use_rows([asked("1", DAY, 6), asked("2", 7200, 1.5, gpus=2)], "user", {"n1": 80 * 10**9})  # fmt: skip
+    (row,) = use_rows([asked("1", DAY, 6), asked("2", 7200, 1.5, gpus=2)], "user", {"n1": 80 * 10**9})
     assert (row.asked_gpu_hours, row.asked_used_ratio, row.asked_coverage) == (100.0, 0.27, 1.0)
     assert (row.gpus_held, row.gpus_idle, row.gpus_coverage) == (6, 2, 1.0)
     assert (row.memory_peak_ratio, row.memory_coverage) == (0.75, 1.0)
@@ -137,13 +149,13 @@ def test_a_job_over_the_edge_asked_for_its_part_of_the_time_in_each_month() -> N
     ],
     ids=["unlimited", "not known", "it runs", "nobody saw its end", "requeued", "its node failed"],
 )
-def test_a_job_that_does_not_tell_how_long_it_needed_lowers_the_coverage(its: dict[str, Any]) -> None:  # fmt: skip
+def test_a_job_that_does_not_tell_how_long_it_needed_lowers_the_coverage(its: dict[str, Any]) -> None:
     """4 GPUs for 6 h beside 4 for 2 h of which it is known."""
     odd = asked("1", **{"hours": 6, **its})
     (row,) = use_rows([odd, asked("2", 14_400, 2)], "user")
     assert (row.asked_gpu_hours, row.asked_used_ratio, row.asked_coverage) == (16.0, 0.5, 0.25)
     (alone,) = use_rows([odd], "user")
-    assert (alone.asked_gpu_hours, alone.asked_used_ratio, alone.asked_coverage) == (None, None, 0.0)  # fmt: skip
+    assert (alone.asked_gpu_hours, alone.asked_used_ratio, alone.asked_coverage) == (None, None, 0.0)
 
 
 def test_memory_is_compared_where_all_gpus_of_a_job_have_the_same() -> None:
@@ -157,13 +169,13 @@ async def test_the_month_of_memory_and_store_is_one_answer() -> None:
     view, site = filled()
     month = month_at(site.wall / 1e9, view.electrical.site.zone).name
     async with door(view) as client:
-        by_job = decode(
-            (await client.text(f"/api/v1/use?by=job&month={month}"))[1].encode(), UseReply
-        )
+        by_job = decode((await client.text(f"/api/v1/use?by=job&month={month}"))[1].encode(), UseReply)
         assert {row.job for row in by_job.rows} == {"1", "2", "3"}
         by_user = decode((await client.text(f"/api/v1/use?month={month}"))[1].encode(), UseReply)
         assert sum(row.jobs for row in by_user.rows) == 3
-        assert sum(row.gpu_hours or 0 for row in by_user.rows) == pytest.approx(sum(row.gpu_hours or 0 for row in by_job.rows))  # fmt: skip
+        assert sum(row.gpu_hours or 0 for row in by_user.rows) == pytest.approx(
+            sum(row.gpu_hours or 0 for row in by_job.rows)
+        )
         earlier = decode((await client.text("/api/v1/use?month=2020-01"))[1].encode(), UseReply)
         assert earlier.rows == []
         assert (await client.text("/api/v1/use?month=2026-13"))[0] == 400
@@ -175,7 +187,7 @@ async def test_the_memory_of_gpus_is_that_of_the_inventory() -> None:
     view.fleet = site.fleet
     node = view.fleet.nodes["n0"]
     assert node.inventory is not None
-    gpus = tuple(msgspec.structs.replace(gpu, memory_bytes=80 * 10**9) for gpu in node.inventory.gpus)  # fmt: skip
+    gpus = tuple(msgspec.structs.replace(gpu, memory_bytes=80 * 10**9) for gpu in node.inventory.gpus)
     node.inventory = msgspec.structs.replace(node.inventory, gpus=gpus)
     begin = int(datetime(2026, 8, 10, tzinfo=UTC).timestamp()) * 10**9
     one = asked("9", DAY, 6, begin=begin, end=begin + 6 * HOUR, nodes=["n0"]).row
@@ -183,7 +195,7 @@ async def test_the_memory_of_gpus_is_that_of_the_inventory() -> None:
     record = JobRecord(job=Job(key=JobKey("slurm", "", "9")), allocations=[])
     view.memory.write_jobs([StoredJob(row=one, record=record, summary=one.summary)])
     async with door(view) as client:
-        reply = decode((await client.text("/api/v1/use?by=job&month=2026-08"))[1].encode(), UseReply)  # fmt: skip
+        reply = decode((await client.text("/api/v1/use?by=job&month=2026-08"))[1].encode(), UseReply)
     assert [row.memory_peak_ratio for row in reply.rows] == [0.75]
 
 
@@ -202,12 +214,15 @@ async def test_a_stored_job_over_the_edge_is_asked_for_in_both_months(tmp_path: 
     record = JobRecord(job=Job(key=JobKey("slurm", "", "1")), allocations=held)
     view = FakeView()
     view.electrical = ElectricalService({"site": {"timezone": "UTC"}}, tmp_path)
-    view.memory.write_jobs([StoredJob(row=one, record=record, summary=one.summary, accounts=accounts)])  # fmt: skip
+    view.memory.write_jobs([StoredJob(row=one, record=record, summary=one.summary, accounts=accounts)])
     async with door(view) as client:
-        replies = [decode((await client.text(f"/api/v1/use?month=2026-{month}"))[1].encode(), UseReply) for month in ("08", "09")]  # fmt: skip
+        replies = [
+            decode((await client.text(f"/api/v1/use?month=2026-{month}"))[1].encode(), UseReply)
+            for month in ("08", "09")
+        ]
     august, september = (reply.rows[0] for reply in replies)
     assert (august.gpu_hours, august.asked_gpu_hours, august.asked_used_ratio) == (6, 24, 0.25)
-    assert (september.gpu_hours, september.asked_gpu_hours, september.asked_used_ratio) == (18, 72, 0.25)  # fmt: skip
+    assert (september.gpu_hours, september.asked_gpu_hours, september.asked_used_ratio) == (18, 72, 0.25)
     assert (august.gpus_idle, september.gpus_idle) == (4, 1), "none worked before midnight"
     assert august.memory_peak_ratio is None, "in which month its peak was is not known"
 
@@ -217,13 +232,7 @@ async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
     month = month_at(site.wall / 1e9, view.electrical.site.zone).name
     view.jobs.meter.unheld = {
         UnheldKey(month, reported=True): UnheldUse(
-            seconds=7200,
-            known=3600,
-            busy=360,
-            joules=720_000,
-            joule_seconds=7200,
-            idle_known=3600,
-            idle_seconds=1800,
+            seconds=7200, known=3600, busy=360, joules=720_000, joule_seconds=7200, idle_known=3600, idle_seconds=1800
         ),
         UnheldKey("2020-01", reported=True): UnheldUse(seconds=1),
     }
@@ -233,14 +242,14 @@ async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
         assert reply.unreported is None
         assert (reply.unheld.gpu_hours, reply.unheld.energy_joules) == (2.0, 720_000)
         assert (reply.unheld.utilization_ratio, reply.unheld.utilization_coverage) == (0.1, 0.5)
-        assert (reply.unheld.wall_joules, reply.unheld.cost, reply.unheld.co2_kg) == (None,) * 3, "not read is not 0"  # fmt: skip
+        assert (reply.unheld.wall_joules, reply.unheld.cost, reply.unheld.co2_kg) == (None,) * 3, "not read is not 0"
         lines = use_lines(reply)
         nobody, idle = [line.split()[1:] for line in lines if line.startswith("nobody")]
         assert nobody == ["0", "2.00", "~10%", "0.200", *["not", "known"] * 3]
         assert idle == [*["not", "known"] * 2, "~0.50", *["not", "known"] * 4]
         before = decode((await client.text("/api/v1/use?month=2019-01"))[1].encode(), UseReply)
         assert before.unheld is None
-    other = UseReply(at=0, by="user", month="2019-01", timezone="UTC", rows=reply.rows, unreported=reply.unheld)  # fmt: skip
+    other = UseReply(at=0, by="user", month="2019-01", timezone="UTC", rows=reply.rows, unreported=reply.unheld)
     text = "\n".join(use_lines(other))
     assert "(not reported)" in text
     assert "were not counted in that month" in text
@@ -248,20 +257,22 @@ async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
 
 def test_co2_is_of_the_energy_at_the_wall_that_is_known() -> None:
     place = SiteConfig(g_per_kwh=400, pue=1.5)
-    rows = use_rows([part("1", "ada", msgspec.structs.replace(used(1, 3.6e6), wall_joules=7.2e6)), part("2", "bob", used(1, 3.6e6))], "user")  # fmt: skip
+    rows = use_rows(
+        [
+            part("1", "ada", msgspec.structs.replace(used(1, 3.6e6), wall_joules=7.2e6)),
+            part("2", "bob", used(1, 3.6e6)),
+        ],
+        "user",
+    )
     found = {row.user: with_co2(row, place).co2_kg for row in rows}
     assert found == {"ada": pytest.approx(2 * 1.5 * 0.4), "bob": None}
     clean = with_co2(rows[0], SiteConfig(g_per_kwh=0))
     assert clean.co2_kg == 0, "a site without CO2 has said so"
 
 
-def test_what_no_job_held_is_kept_over_a_restart(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_no_job_held_is_kept_over_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = {
-        UnheldKey(f"20{10 + number // 12}-{number % 12 + 1:02}", said): UnheldUse(
-            seconds=number + 1.5
-        )
+        UnheldKey(f"20{10 + number // 12}-{number % 12 + 1:02}", said): UnheldUse(seconds=number + 1.5)
         for number in range(unheld.KEPT_MONTHS + 5)
         for said in (True, False)
     }

@@ -84,7 +84,7 @@ class Hour:
         gpu = self.chance.randrange(4)
         if gpu in held and held[gpu][0] != LONG:
             key, begin = held.pop(gpu)
-            self.ended[node].append(self.allocation(node, gpu, key, begin, now - self.chance.randrange(3 * SECOND)))  # fmt: skip
+            self.ended[node].append(self.allocation(node, gpu, key, begin, now - self.chance.randrange(3 * SECOND)))
         elif gpu not in held and (key := next(self.waiting, None)) is not None:
             held[gpu] = key, now - self.chance.randrange(2 * SECOND)
         self.send(node)
@@ -92,25 +92,36 @@ class Hour:
     def allocation(self, node: str, gpu: int, key: JobKey, begin: int, end: int = 0) -> Allocation:
         """What a node says of a job on a GPU."""
         uuid = self.sources[node].inventory.gpus[gpu].uuid
-        return Allocation(job=key, gpu=uuid, begin=begin, end=max(begin, end) if end else 0, begin_from=Precision.HOOK, end_from=Precision.HOOK)  # fmt: skip
+        return Allocation(
+            job=key,
+            gpu=uuid,
+            begin=begin,
+            end=max(begin, end) if end else 0,
+            begin_from=Precision.HOOK,
+            end_from=Precision.HOOK,
+        )
 
     def send(self, node: str) -> None:
         """Send a node's complete list."""
         self.version += 1
         recent = [one for one in self.ended[node] if self.feed.wall - one.end < 300 * SECOND]
-        lasting = [self.allocation(node, gpu, key, begin) for gpu, (key, begin) in self.held[node].items()]  # fmt: skip
+        lasting = [self.allocation(node, gpu, key, begin) for gpu, (key, begin) in self.held[node].items()]
         every = (*recent, *lasting)
-        users = {
-            one.job: Job(key=one.job, user=f"u{sum(map(ord, one.job.id)) % 7}") for one in every
-        }
-        message = NodeJobs(session=7, version=self.version, at=self.feed.wall, jobs=tuple(users.values()), allocations=every)  # fmt: skip
+        users = {one.job: Job(key=one.job, user=f"u{sum(map(ord, one.job.id)) % 7}") for one in every}
+        message = NodeJobs(
+            session=7, version=self.version, at=self.feed.wall, jobs=tuple(users.values()), allocations=every
+        )
         gpus = {gpu.uuid for gpu in self.feed.fleet.nodes[node].inventory.gpus}
         self.jobs.receive(node, msgspec.json.encode(message), gpus, self.feed.wall)
 
     def count(self) -> None:
         """Let the service take a sample, and store what is due."""
         now, wall, fleet = self.feed.now, self.feed.wall, self.feed.fleet
-        month = CountedMonth("2025-12", EDGE * SECOND, "2025-11") if wall >= EDGE * SECOND else CountedMonth("2025-11", 0, "2025-10")  # fmt: skip
+        month = (
+            CountedMonth("2025-12", EDGE * SECOND, "2025-11")
+            if wall >= EDGE * SECOND
+            else CountedMonth("2025-11", 0, "2025-10")
+        )
         watts = {node: 1000.0 + 100 * place for place, node in enumerate(fleet.nodes)}
         for _ in self.jobs.steps(fleet, now, wall, watts, 0.2, month):
             pass
@@ -122,10 +133,7 @@ class Hour:
         self.jobs.forget_ended(now, wall)
         if now >= self.saved_at + USE_SECONDS:
             self.saved_at = now
-            running.save(
-                self.folder,
-                running.of_jobs(self.jobs.ledger, self.jobs.meter, self.jobs.aside, 0.0),
-            )
+            running.save(self.folder, running.of_jobs(self.jobs.ledger, self.jobs.meter, self.jobs.aside, 0.0))
 
     def joules(self) -> np.ndarray:
         """The counters of all GPUs."""
@@ -197,22 +205,16 @@ async def test_jobs_and_nobody_are_the_energy_of_each_month_and_a_job_over_its_e
         assert total == pytest.approx(spans[month].sum(), rel=near), month
         (long,) = [row for row in rows if row.job == LONG.id]
         start = feed.fleet.nodes[first].rows[Table.GPU].start
-        assert long.energy_joules == pytest.approx(
-            spans[month][start : start + 2].sum(), rel=0.002
-        ), month
+        assert long.energy_joules == pytest.approx(spans[month][start : start + 2].sum(), rel=0.002), month
         wall = sum(row.wall_joules or 0.0 for row in rows)
         seconds = 1800 if month == "2025-11" else counted - EDGE
-        assert wall == pytest.approx(
-            sum(1000.0 + 100 * n for n in range(4)) * seconds, rel=2 * near
-        )
+        assert wall == pytest.approx(sum(1000.0 + 100 * n for n in range(4)) * seconds, rel=2 * near)
 
 
 def test_a_month_is_what_lies_between_its_edges() -> None:
     edges = {"2026-11": {"joules": 30.0}, "2027-01": {"joules": 70.0}}
     full = {month: dict.fromkeys(SUMS, 0.0) | sums for month, sums in edges.items()}
-    account = GpuAccount(
-        node="n", gpu="g", joules=100.0, first="2026-10", month="2027-01", edges=full
-    )
+    account = GpuAccount(node="n", gpu="g", joules=100.0, first="2026-10", month="2027-01", edges=full)
     found = {
         month: month_account(account, month, after).joules
         for month, after in (

@@ -34,7 +34,9 @@ def played(electrical: ElectricalService, room: Room, **values: float) -> None:
 
 @pytest.mark.parametrize("tree", [SITE, {}], ids=["on a circuit", "on none"])
 @pytest.mark.parametrize("own", [600.0, math.nan], ids=["metered", "modelled"])
-def test_a_frame_between_two_ticks_moves_gpus_and_wall_together(tmp_path: Path, tree: dict[str, Any], own: float) -> None:  # fmt: skip
+def test_a_frame_between_two_ticks_moves_gpus_and_wall_together(
+    tmp_path: Path, tree: dict[str, Any], own: float
+) -> None:
     electrical, room = started(tmp_path, copy.deepcopy(tree)), Room("rig")
     played(electrical, room, gpu_power_watts=60.0, node_wall_power_watts=own)
     before = look(electrical, room)
@@ -49,9 +51,7 @@ def test_a_frame_between_two_ticks_moves_gpus_and_wall_together(tmp_path: Path, 
     room.now += 0.5
     tick(electrical, room)
     now = look(electrical, room).watts
-    assert now == pytest.approx(risen.watts, rel=0.1), (
-        "the tick says the same, and of a model what the fans add"
-    )
+    assert now == pytest.approx(risen.watts, rel=0.1), "the tick says the same, and of a model what the fans add"
 
 
 def test_a_node_whose_gpus_are_not_read_yet_is_known_in_part(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_node_whose_gpus_are_not_read_yet_is_known_in_part(tmp_path: Path) -> 
 
 def test_a_meter_apart_from_the_node_says_its_age(tmp_path: Path) -> None:
     """The rise is measured at the next tick only."""
-    tree = copy.deepcopy(SITE) | {"meters": {"plug": {"type": "json", "topic": "plug", "on": "node:rig"}}}  # fmt: skip
+    tree = copy.deepcopy(SITE) | {"meters": {"plug": {"type": "json", "topic": "plug", "on": "node:rig"}}}
     electrical, room = started(tmp_path, tree), Room("rig")
     bus = meters_of(electrical, room)
     for _ in range(5):
@@ -86,7 +86,7 @@ def test_a_meter_apart_from_the_node_says_its_age(tmp_path: Path) -> None:
     assert look(electrical, room) == (520.0, 1, 0, 0.5)
 
 
-def test_another_fleet_of_the_same_version_is_not_taken_for_that_of_the_tick(tmp_path: Path) -> None:  # fmt: skip
+def test_another_fleet_of_the_same_version_is_not_taken_for_that_of_the_tick(tmp_path: Path) -> None:
     """A member of a cluster ticks with its own nodes, and its pages show those of all."""
     electrical, room, every = started(tmp_path), Room("rig"), Room("other", "rig")
     played(electrical, room, gpu_power_watts=60.0, node_wall_power_watts=600.0)
@@ -110,9 +110,7 @@ def test_the_words_say_what_is_missing_and_how_old_it_is() -> None:
     assert [wall_row(whole, 1, 2_300.0).value, wall_row(whole, 1, 2_300.0).note] == ["2.9 kW", ""]
     assert wall_row(WallSum(278.0, 1, 1), 1, 2_300.0).whole == "≥278 W, 1 in part"
     assert wall_row(WallSum(2_900.0, 1), 2, 4_600.0).whole == "≥2.9 kW"
-    assert (
-        wall_row(WallSum(520.0, 1, 0, 0.5), 1, 2_300.0).whole == "520 W, 0.5 s older than the GPUs"
-    )
+    assert wall_row(WallSum(520.0, 1, 0, 0.5), 1, 2_300.0).whole == "520 W, 0.5 s older than the GPUs"
     assert wall_row(WallSum(2_900.0, 1, 0, 0.5), 1, 2_300.0).whole == "2.9 kW", "both may be true"
     assert wall_row(WallSum(2_900.0, 1, 0, 7.0), 1, 2_300.0).note == "7.0 s older than the GPUs"
     false = wall_row(WallSum(520.0, 1), 1, 2_300.0)

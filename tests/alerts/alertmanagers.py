@@ -69,15 +69,7 @@ class RealAlertmanager:
     def amtool(self, *arguments: str) -> list[dict[str, Any]]:
         """Return what `amtool alert query` shows."""
         done = subprocess.run(
-            [
-                "amtool",
-                f"--alertmanager.url={self.url}",
-                "-o",
-                "json",
-                "alert",
-                "query",
-                *arguments,
-            ],
+            ["amtool", f"--alertmanager.url={self.url}", "-o", "json", "alert", "query", *arguments],
             check=True,
             capture_output=True,
             timeout=20,
@@ -121,8 +113,5 @@ class Hook:
     def told(self, status: str) -> set[str]:
         """Nodes in notifications of groups of that status."""
         return {
-            alert["labels"]["node"]
-            for body in self.bodies
-            for alert in body["alerts"]
-            if alert["status"] == status
+            alert["labels"]["node"] for body in self.bodies for alert in body["alerts"] if alert["status"] == status
         }

@@ -100,9 +100,7 @@ class Cluster:
                 elif table is Table.NODE:
                     known = [{"node_driver_up": 0.0 if is_down(node, second) else 1.0}]
                 if known:
-                    rows = np.array(
-                        [[one.get(name, GAP[Gap.NOT_SUPPORTED]) for name in names] for one in known]
-                    )
+                    rows = np.array([[one.get(name, GAP[Gap.NOT_SUPPORTED]) for name in names] for one in known])
                     at = self.fleet.nodes[f"n{node}"].rows[table]
                     gauges = rows[:, :split].astype(np.float32)
                     self.fleet.store(number, at, gauges, rows[:, split:], now)
@@ -119,9 +117,8 @@ def live(folder: Path) -> None:
     cluster, engine = Cluster(), RuleEngine(rules())
     engine.restore(journal.alert_records, base, NOON + second * SECOND)
     manager = IncidentManager(
-        policies_of(rules()), journal.memory,
-        timings=DEFAULT_TIMINGS, now=base, wall_ns=NOON + second * SECOND,
-    )  # fmt: skip
+        policies_of(rules()), journal.memory, timings=DEFAULT_TIMINGS, now=base, wall_ns=NOON + second * SECOND
+    )
     firing = [one.alert for one in journal.alert_records if one.alert.state is AlertState.FIRING]
     step = manager.reconcile(firing, base, NOON + second * SECOND)
     turns = -1
@@ -137,9 +134,7 @@ def live(folder: Path) -> None:
                 step = type(step)()
             while waiting := journal.due(wall, 100, "pager"):
                 for one in waiting:
-                    tell(
-                        sent, f"send {one.notice.id} {one.notice.action} {one.notice.incident.key}"
-                    )
+                    tell(sent, f"send {one.notice.id} {one.notice.action} {one.notice.incident.key}")
                     assert journal.settle([one.id], DeliveryOutcome.DELIVERED)
                     tell(sent, f"done {one.notice.id}")
     journal.close()

@@ -19,32 +19,21 @@ from alerts.incidents.state import (
     TrackedAlert,
 )
 from alerts.notice import Notice
-from api.alerts import (
-    Alert,
-    AlertState,
-    Incident,
-    NotificationState,
-    Severity,
-    Silence,
-    Subject,
-)
+from api.alerts import Alert, AlertState, Incident, NotificationState, Severity, Silence, Subject
 
 SECOND = 1_000_000_000
 NOON = 1_800_000_000 * SECOND
 
 POLICIES: Mapping[str, RulePolicy] = {
     "circuit_trip_suspected": RulePolicy(
-        group=RuleScope.CIRCUIT,
-        inhibits=dict.fromkeys(("node_silent", "gpu_lost", "gpu_hung"), RuleScope.CIRCUIT),
+        group=RuleScope.CIRCUIT, inhibits=dict.fromkeys(("node_silent", "gpu_lost", "gpu_hung"), RuleScope.CIRCUIT)
     ),
     "node_silent": RulePolicy(
-        group=RuleScope.RACK,
-        inhibits=dict.fromkeys(("gpu_lost", "gpu_hung", "nvlink_down"), RuleScope.NODE),
+        group=RuleScope.RACK, inhibits=dict.fromkeys(("gpu_lost", "gpu_hung", "nvlink_down"), RuleScope.NODE)
     ),
     "driver_down": RulePolicy(group=RuleScope.NODE, inhibits={"gpu_hung": RuleScope.NODE}),
     "gpu_lost": RulePolicy(
-        group=RuleScope.GPU,
-        inhibits=dict.fromkeys(("nvlink_down", "ecc_contained"), RuleScope.GPU),
+        group=RuleScope.GPU, inhibits=dict.fromkeys(("nvlink_down", "ecc_contained"), RuleScope.GPU)
     ),
     "gpu_hung": RulePolicy(group=RuleScope.NODE),
     "nvswitch_errors": RulePolicy(group=RuleScope.NODE, edge=True),
@@ -141,16 +130,10 @@ class ManagerHarness:
 
     def _manager(self) -> IncidentManager:
         return IncidentManager(
-            self.policies,
-            memory_of(self.records),
-            timings=self.timings,
-            now=self.now,
-            wall_ns=self.wall,
+            self.policies, memory_of(self.records), timings=self.timings, now=self.now, wall_ns=self.wall
         )
 
-    def tick(
-        self, *changes: Alert, seconds: float = 1.0, recovering: Collection[str] = frozenset()
-    ) -> list[Notice]:
+    def tick(self, *changes: Alert, seconds: float = 1.0, recovering: Collection[str] = frozenset()) -> list[Notice]:
         """Let time pass, then apply changed alerts; return the notices."""
         self.now += seconds
         self.wall += round(seconds * SECOND)
@@ -195,9 +178,7 @@ def described(notices: Sequence[Notice]) -> list[str]:
     return [f"{notice.action} {notice.reason}" for notice in notices]
 
 
-def silenced(
-    harness: ManagerHarness, *matchers: str, seconds: float = 600, **more: bool
-) -> Silence:
+def silenced(harness: ManagerHarness, *matchers: str, seconds: float = 600, **more: bool) -> Silence:
     """Silence some alerts from now on."""
     silence, step = harness.manager.silence(
         parse_all(matchers),

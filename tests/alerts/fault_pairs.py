@@ -101,9 +101,7 @@ def firing(name: str, where: Where, link: int = 0) -> Alert:
     """Return the alert of a rule on a device, as the rule engine makes it from an example."""
     rule, device = RULES[name], DEVICES[where]
     row = device.node if rule.table is Subject.SUPPLY else device.row
-    alert = first_alert(
-        rule, node=device.node, gpu=device.gpu, row=row, facts={"nodes": device.node}
-    )
+    alert = first_alert(rule, node=device.node, gpu=device.gpu, row=row, facts={"nodes": device.node})
     if alert.subject.snapshot_kind is not None:
         return alert
     labels = {**alert.labels, "circuits": device.circuits}

@@ -27,19 +27,9 @@ _NUMBERS: dict[type[ConditionKind], dict[str, tuple[float, ...]]] = {
     Fraction: {"level": (1.1, 0.9), "window": (2.0,)},
     Silent: {"least": (1.5, 0.5)},
     Skewed: {"level": (1.1, 0.9)},
-    Outlier: {
-        "below": (1.1, 0.9),
-        "above": (1.1, 0.9),
-        "least": (1.1, 0.9),
-        "window": (2.0, 0.5),
-    },
+    Outlier: {"below": (1.1, 0.9), "above": (1.1, 0.9), "least": (1.1, 0.9), "window": (2.0, 0.5)},
     Drift: {"by": (1.2, 0.8, -1.0), "window": (2.0,), "over": (3.0, 0.0), "after": (2.0, 0.5)},
-    CoolingDrift: {
-        "by": (1.2, 0.8),
-        "clear": (1.3, 0.7),
-        "after": (2.0, 0.5),
-        "cooler": (1.5, 0.6),
-    },
+    CoolingDrift: {"by": (1.2, 0.8), "clear": (1.3, 0.7), "after": (2.0, 0.5), "cooler": (1.5, 0.6)},
     Forecast: {"level": (1.1, 0.9), "within": (2.0, 0.5), "window": (2.0,)},
     Worse: {"share": (1.15, 0.9)},
     Frozen: {"seconds": (2.0, 0.5)},
@@ -68,9 +58,7 @@ def mutated(rule: Rule) -> Iterator[Rule]:
     if rule.load is not None:
         yield change(rule, load=None)
         own = getattr(rule.when, "load", None)
-        for load in (
-            mutants(rule.load) if own != rule.load or getattr(rule.when, "window", 0) else ()
-        ):
+        for load in mutants(rule.load) if own != rule.load or getattr(rule.when, "window", 0) else ():
             yield change(rule, load=load)  # else it is unknown where its own gate is closed
     if rule.unless is not None:
         yield change(rule, unless=None)
@@ -83,11 +71,7 @@ def mutants(condition: ConditionKind) -> Iterator[Any]:
     change = msgspec.structs.replace
     for field, factors in _NUMBERS.get(type(condition), {}).items():
         value = getattr(condition, field)
-        if (
-            field == "apart"
-            and isinstance(condition, Repeats)
-            and (condition.programs or condition.ports)
-        ):
+        if field == "apart" and isinstance(condition, Repeats) and (condition.programs or condition.ports):
             continue  # then it is the programs, or the ports, that are counted
         for factor in factors if isinstance(value, int | float) and value else ():
             yield change(condition, **{field: value * factor})
@@ -113,9 +97,7 @@ def _words(condition: ConditionKind) -> Iterator[Any]:
                 yield change(condition, clear=None)
                 yield change(condition, clear=(condition.clear + float(condition.level)) / 2)
                 if condition.clear:  # no reading is below 0
-                    yield change(
-                        condition, clear=condition.clear * 1.5 - float(condition.level) / 2
-                    )
+                    yield change(condition, clear=condition.clear * 1.5 - float(condition.level) / 2)
         case In():
             yield from _of_states(condition)
         case Formula():

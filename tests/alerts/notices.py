@@ -10,16 +10,7 @@ from alerts.delivery.clock import DeliveryClock
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
 from alerts.notice import Notice
-from api.alerts import (
-    Action,
-    Alert,
-    AlertState,
-    Incident,
-    IncidentNote,
-    Remediation,
-    Severity,
-    Subject,
-)
+from api.alerts import Action, Alert, AlertState, Incident, IncidentNote, Remediation, Severity, Subject
 
 MINUTE = 60_000_000_000
 NOON = 1_785_585_600_000_000_000
@@ -157,12 +148,7 @@ class NoticeWriter:
     ) -> list[Notice]:
         """Decide several things in one step."""
         now = self.clock.wall()
-        made = [
-            notice(action, key, at=now, reason=reason, severity=severity, about=about)
-            for action, key in told
-        ]
-        step = IncidentChanges(
-            notices=tuple(made), incidents=tuple(one.incident for one in made), wall_ns=now
-        )
+        made = [notice(action, key, at=now, reason=reason, severity=severity, about=about) for action, key in told]
+        step = IncidentChanges(notices=tuple(made), incidents=tuple(one.incident for one in made), wall_ns=now)
         assert self.journal.commit(step, self.route)
         return made

@@ -54,8 +54,7 @@ async def live(path: Path, config: AlertsConfig, last: int) -> None:
 
 def _decided(writer: NoticeWriter, key: str, action: Action) -> bool:
     return any(
-        one.notice.incident.key == key and one.notice.action is action
-        for one in writer.journal.history(limit=100_000)
+        one.notice.incident.key == key and one.notice.action is action for one in writer.journal.history(limit=100_000)
     )
 
 

@@ -126,11 +126,7 @@ class Pager:
             self._take(body["event_action"], body["dedup_key"])
         dropped = behaviour.drops
         call = Call(
-            time.monotonic(),
-            str(body.get("event_action")),
-            str(body.get("dedup_key")),
-            body,
-            0 if dropped else status,
+            time.monotonic(), str(body.get("event_action")), str(body.get("dedup_key")), body, 0 if dropped else status
         )
         self.calls.append(call)
         if self.received is not None:

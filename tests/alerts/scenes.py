@@ -57,17 +57,25 @@ class Player:
         out = []
         for one in self.merged.merge(happenings, wall, known):
             self.number += 1
-            out.append(Event(id=f"1-{self.number}", node=self.name, at=one.at, kind=one.kind,
-                             gpu=one.gpu, pci=one.pci, message=one.message, data=one.data))  # fmt: skip
+            out.append(
+                Event(
+                    id=f"1-{self.number}",
+                    node=self.name,
+                    at=one.at,
+                    kind=one.kind,
+                    gpu=one.gpu,
+                    pci=one.pci,
+                    message=one.message,
+                    data=one.data,
+                )
+            )
         return out
 
 
 class Scene:
     """A fleet, the rules, and an incident manager whose notices are kept."""
 
-    def __init__(
-        self, sources: Mapping[str, Source], site: Mapping[str, Any], folder: Path
-    ) -> None:
+    def __init__(self, sources: Mapping[str, Source], site: Mapping[str, Any], folder: Path) -> None:
         self.players = [Player(name, source) for name, source in sources.items()]
         self.second = 0
         self.notices: list[Notice] = []
@@ -104,9 +112,13 @@ class Scene:
             events = [event for player in self.players for event in await self._tick(player, every)]
             snapshots = self.electrical.snapshots(self.fleet, self.now, self.wall)
             self.pipeline.evaluate(
-                self.fleet, self.now, self.wall, events, listening=True,
+                self.fleet,
+                self.now,
+                self.wall,
+                events,
+                listening=True,
                 snapshots=() if snapshots is None else snapshots.all(),
-            )  # fmt: skip
+            )
             self._turn(every)
 
     def _turn(self, every: int) -> None:

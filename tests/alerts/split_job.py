@@ -24,10 +24,7 @@ STEP, ROUND = 10, 10
 """Seconds between two readings, and between two questions."""
 WALL = 1_790_000_040_000_000_000
 """Begin of a moment and of a window."""
-SOON = {
-    rule.name: msgspec.structs.replace(rule, hold=min(rule.hold, 60.0), keep=60.0, settle=0.0)
-    for rule in load()
-}
+SOON = {rule.name: msgspec.structs.replace(rule, hold=min(rule.hold, 60.0), keep=60.0, settle=0.0) for rule in load()}
 """The shipped rules in less time: what ends within a minute shows soon."""
 RULES = [SOON["straggler"], SOON["job_slow_gpu"]]
 CLOCK, WATTS = 1.9e9, 690.0
@@ -109,10 +106,11 @@ class SplitJobs:
         self.silent: set[str] = set()
         """Members that answer nothing and are asked in vain."""
         self.members = dict(members)
-        self.lists = {
-            node: jobs_of(node, name, len(nodes) * GPUS * asked)
-            for name, nodes in jobs.items() for node in nodes
-        } if jobs else {node: NodeJobs(session=1) for node in members}  # fmt: skip
+        self.lists = (
+            {node: jobs_of(node, name, len(nodes) * GPUS * asked) for name, nodes in jobs.items() for node in nodes}
+            if jobs
+            else {node: NodeJobs(session=1) for node in members}
+        )
         self.silicon = {node: self.draw.normal(1.0, 0.004, GPUS) for node in self.lists}
         self.rules = rules
         self.one = Part(RuleEngine(rules))
@@ -147,7 +145,7 @@ class SplitJobs:
         """Return the readings of all nodes now."""
         found = {}
         for node, silicon in self.silicon.items():
-            slow = np.array([self.slow.get(f"{node}/{n}", self.slow.get(node, 0.0)) for n in range(GPUS)])  # fmt: skip
+            slow = np.array([self.slow.get(f"{node}/{n}", self.slow.get(node, 0.0)) for n in range(GPUS)])
             self.counted[node] += self.replays.get(node, 0.0) * STEP
             noise = self.draw.normal(1.0, 0.002, GPUS)
             found[node] = {
@@ -198,7 +196,7 @@ class SplitJobs:
     @property
     def firing(self) -> set[str]:
         """Keys of the alerts that fire at the members that answer."""
-        return set().union(*(part.firing for name, part in self.parts.items() if name not in self.silent))  # fmt: skip
+        return set().union(*(part.firing for name, part in self.parts.items() if name not in self.silent))
 
     @property
     def fired(self) -> dict[str, float]:
@@ -210,7 +208,9 @@ def jobs_of(node: str, job: str, asked: int) -> NodeJobs:
     """Return the list of a node whose GPUs a job has, which asked for so many."""
     key = JobKey("slurm", "alpha", job)
     return NodeJobs(
-        session=1, at=WALL, jobs=(Job(key=key, user="ada", gpus=asked),),
+        session=1,
+        at=WALL,
+        jobs=(Job(key=key, user="ada", gpus=asked),),
         allocations=tuple(Allocation(job=key, gpu=f"{node}-{n}", begin=WALL - 10**12) for n in range(GPUS)),
         sources=(JobSourceState(name="slurm-cgroup"),),
-    )  # fmt: skip
+    )

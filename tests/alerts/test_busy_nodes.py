@@ -17,9 +17,7 @@ from tests.aggregator.alerting_stack import Hall
 from tests.alerts.test_engine import EPOCH, Plant
 
 SILENCE = [
-    msgspec.structs.replace(
-        rule, inhibits=tuple(one for one in rule.inhibits if "silent" in one.rule)
-    )
+    msgspec.structs.replace(rule, inhibits=tuple(one for one in rule.inhibits if "silent" in one.rule))
     for rule in load()
     if rule.name in {"node_silent", "busy_node_silent", "nodes_silent"}
 ]
@@ -62,9 +60,7 @@ class Rack(Plant):
     ({"gpu_power_watts": 120.0, "gpu_power_limit_watts": 700.0}, {"node_silent"}),
     (REST | {"gpu_processes": 1.0}, {"busy_node_silent", "node_silent"}),
 ], ids=["use", "rest", "not read", "power", "idle power", "a process"])  # fmt: skip
-def test_one_gpu_at_work_makes_the_silence_of_its_node_a_page(
-    reading: dict[str, float], rules: set[str]
-) -> None:
+def test_one_gpu_at_work_makes_the_silence_of_its_node_a_page(reading: dict[str, float], rules: set[str]) -> None:
     rack = Rack()
     rack.use("a", reading)
     rack.use("b", WORK)
@@ -162,13 +158,15 @@ def test_a_whole_rack_at_work_is_one_page_and_one_node_another() -> None:
     ]
 
 
-@pytest.mark.parametrize(("apart", "groups"), [
-    (4, [{"rule": "nodes_silent"}]),
-    (70, [{"rule": "busy_node_silent", "node": f"n{number}"} for number in range(3)]),
-], ids=["within moments", "over minutes"])  # fmt: skip
-def test_nodes_that_fall_silent_one_after_the_other(
-    apart: int, groups: list[dict[str, str]]
-) -> None:
+@pytest.mark.parametrize(
+    ("apart", "groups"),
+    [
+        (4, [{"rule": "nodes_silent"}]),
+        (70, [{"rule": "busy_node_silent", "node": f"n{number}"} for number in range(3)]),
+    ],
+    ids=["within moments", "over minutes"],
+)
+def test_nodes_that_fall_silent_one_after_the_other(apart: int, groups: list[dict[str, str]]) -> None:
     """Nodes that die at once send their last frames some seconds apart: none of them pages before the page for all."""
     hall = BusyHall(12, SILENCE)
     hall.pass_by(30)

@@ -73,9 +73,7 @@ class Year:
         self.size = self.nodes * SLOTS
         self.random = np.random.default_rng(self.seed)
         by_slot = self.random.normal(0, 0.003, SLOTS)  # the rear ones get warmer air
-        self.resistance = (
-            0.052 + np.tile(by_slot, self.nodes) + self.random.normal(0, 0.0015, self.size)
-        )
+        self.resistance = 0.052 + np.tile(by_slot, self.nodes) + self.random.normal(0, 0.0015, self.size)
         self.bias = self.random.normal(0, 1.2, self.size)
         self.chassis = np.arange(self.size) // SLOTS
         self.share = np.full(self.size, 0.2)
@@ -89,7 +87,7 @@ class Year:
         """Let jobs begin and end: whole nodes, halves, and single idle GPUs."""
         for node in np.flatnonzero(self.ends <= day):
             first = node * SLOTS
-            level = self.random.choice([0.15, 0.5, 0.62, 0.75, 0.9, 0.98], p=[0.2, 0.1, 0.15, 0.15, 0.25, 0.15])  # fmt: skip
+            level = self.random.choice([0.15, 0.5, 0.62, 0.75, 0.9, 0.98], p=[0.2, 0.1, 0.15, 0.15, 0.25, 0.15])
             self.share[first : first + SLOTS] = level
             if self.random.random() < 0.25:
                 self.share[first + 4 : first + SLOTS] = self.random.choice([0.15, 0.7, 0.95])
@@ -122,11 +120,13 @@ class Year:
         """Return the input of the rule."""
         readings, size = self.readings(day), self.size
         snapshot: Any = SimpleNamespace(
-            now=1e6 + day * DAY, wall=int((BEGAN + day * DAY) * 1e9),
-            owner={Table.GPU: self.chassis}, peer_groups=lambda _: (np.ones(size, np.intp), 2),
+            now=1e6 + day * DAY,
+            wall=int((BEGAN + day * DAY) * 1e9),
+            owner={Table.GPU: self.chassis},
+            peer_groups=lambda _: (np.ones(size, np.intp), 2),
             values=lambda name, _: readings[name],
             fleet=SimpleNamespace(nodes={}, gpus=[None] * size),
-        )  # fmt: skip
+        )
         return RuleInput(snapshot, Subject.GPU, size, self.phase)
 
     def run(self, begin: float, end: float) -> None:
@@ -155,11 +155,7 @@ def test_a_year_of_200_gpus_of_which_forty_drift() -> None:
         year.steps += [(row, 60.0 + 20 * n, -4.0) for n, row in enumerate(rows[40:])]  # fan swaps
         year.run(0, 365)
         fired = {one.row: year.fired.get(one.row, []) for one in year.ramps}
-        found = [
-            one
-            for one in year.ramps
-            if any(one.day <= day <= one.three + 14 for day in fired[one.row])
-        ]
+        found = [one for one in year.ramps if any(one.day <= day <= one.three + 14 for day in fired[one.row])]
         false = [row for row in year.fired if row not in fired]
         early = [one for one in year.ramps if any(day < one.day for day in fired[one.row])]
         print(f"seed {number}: {len(found)} of 40 found, {len(false) + len(early)} false")
@@ -197,8 +193,9 @@ class Drifting(Plant):
         for number in range(4):
             self.wrong[f"GPU-{number}"] = {
                 "gpu_temperature_celsius": 60.0 + degrees * (number == 0),
-                "gpu_power_watts": 650.0, "gpu_power_limit_watts": 700.0,
-            }  # fmt: skip
+                "gpu_power_watts": 650.0,
+                "gpu_power_limit_watts": 700.0,
+            }
         for _ in range(round(days * 10)):
             self.tick(seconds=DAY / 10)
         return {one.gpu for one in self.engine.alerts() if one.state is AlertState.FIRING}
@@ -234,9 +231,7 @@ def test_a_board_that_moves_begins_anew(kind: str, tmp_path: Path) -> None:
     before = plant.fleet.nodes["a"].inventory
     if kind == "other slot":
         moved = msgspec.structs.replace(before.gpus[0], pci="0000:99:00.0")
-        plant.fleet.place(
-            msgspec.structs.replace(before, gpus=(moved, *before.gpus[1:]), version=1)
-        )
+        plant.fleet.place(msgspec.structs.replace(before, gpus=(moved, *before.gpus[1:]), version=1))
     else:
         plant.fleet.remove("a")
         plant.add("b", [gpu.uuid for gpu in before.gpus])

@@ -17,9 +17,7 @@ from alerts.rules.rule import load
 LOGS = Path(__file__).parents[2] / "../shared/data/captures/kernel_log"
 needs_captures = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/data/captures")
 LABELLED: list[dict[str, Any]] = (
-    [json.loads(line) for line in (LOGS / "labelled_lines.jsonl").read_text().splitlines()]
-    if LOGS.is_dir()
-    else []
+    [json.loads(line) for line in (LOGS / "labelled_lines.jsonl").read_text().splitlines()] if LOGS.is_dir() else []
 )
 
 
@@ -71,9 +69,7 @@ def test_what_belongs_to_a_neighbour_goes_with_it() -> None:
     assert (lost.fault, lost.severity, lost.sxids) == ("gpu_lost", "page", [20034])
     tray = "\n".join(truth["line"] for truth in LABELLED if "[1711" in truth["line"])
     (one,) = diagnose(tray)
-    assert (one.severity, one.fault, one.xids, one.gpu) == (
-        "page", "nvlink_errors", [149, 154], None,
-    )  # fmt: skip
+    assert (one.severity, one.fault, one.xids, one.gpu) == ("page", "nvlink_errors", [149, 154], None)
 
 
 @needs_captures
@@ -81,9 +77,7 @@ def test_what_belongs_to_a_neighbour_goes_with_it() -> None:
 def test_the_recorded_logs() -> None:
     """A burst of program errors is one incident without notification; a log without faults has none."""
     (burst,) = diagnose((LOGS / "gpud_dmesg_xid13_burst_then_43.log").read_text())
-    assert (burst.severity, burst.fault, burst.xids, burst.count) == (
-        "ignore", "application", [13, 43], 17,
-    )  # fmt: skip
+    assert (burst.severity, burst.fault, burst.xids, burst.count) == ("ignore", "application", [13, 43], 17)
     assert burst.first == "2025-01-21T04:41:44.283302+00:00"
     assert diagnose((LOGS / "gpud_kmsg_1.log").read_text()) == []
 
@@ -358,10 +352,7 @@ def test_what_was_cleaned_up_names_an_error_that_the_log_has_lost() -> None:
         ("kwi 15 07:56:59 node1 kernel: ", "kwi 15 07:56:59"),
         ("11月 15 14:15:47 node1 kernel: ", "11月 15 14:15:47"),
         ("<4>Feb 14 05:03:41 node1 kernel: ", "Feb 14 05:03:41"),
-        (
-            "10.0.0.7: kern: warning: [2026-04-22T21:27:51.291660856Z]: ",
-            "2026-04-22T21:27:51.291660+00:00",
-        ),
+        ("10.0.0.7: kern: warning: [2026-04-22T21:27:51.291660856Z]: ", "2026-04-22T21:27:51.291660+00:00"),
     ],
 )
 def test_the_kernels_lines_in_other_languages_and_tools(head: str, first: str) -> None:
@@ -384,17 +375,17 @@ def test_a_message_of_several_lines_has_one_stamp() -> None:
 def test_a_log_with_its_newest_line_first() -> None:
     """As `journalctl -r` prints it."""
     (one,) = diagnose("\n".join(xid(at, "01", 79, "fallen") for at in (30, 20, 10)))
-    assert (one.first, one.last, one.count) == (
-        "10.000000 s after boot", "30.000000 s after boot", 3,
-    )  # fmt: skip
+    assert (one.first, one.last, one.count) == ("10.000000 s after boot", "30.000000 s after boot", 3)
 
 
 def test_the_journal_as_json() -> None:
     """Entries of the kernel count, those of programs do not."""
     entry = {
-        "__REALTIME_TIMESTAMP": "1740327858000000", "_HOSTNAME": "n1", "_TRANSPORT": "kernel",
+        "__REALTIME_TIMESTAMP": "1740327858000000",
+        "_HOSTNAME": "n1",
+        "_TRANSPORT": "kernel",
         "MESSAGE": "NVRM: Xid (PCI:0000:01:00): 95, pid=7, Uncontained: LTC TAG. RST: Yes",
-    }  # fmt: skip
+    }
     (one,) = diagnose(json.dumps(entry))
     assert (one.severity, one.first) == ("page", "2025-02-23T16:24:18+00:00")
     assert diagnose(json.dumps(entry | {"_TRANSPORT": "stdout"})) == []

@@ -15,9 +15,7 @@ from alerts.xid.catalogue import XidSeverity
 from telemetry.catalogue import BY_NAME
 
 
-def gpu(
-    pci: str = "0000:01:00.0", lost: str = "", links: str = "", **readings: float
-) -> GpuSnapshot:
+def gpu(pci: str = "0000:01:00.0", lost: str = "", links: str = "", **readings: float) -> GpuSnapshot:
     """One GPU; `links` is a + or - for each."""
     named = {f"gpu_{name}": value for name, value in readings.items()}
     return GpuSnapshot(pci, "H100", named, lost, [mark == "+" for mark in links])
@@ -114,9 +112,7 @@ def test_links_are_judged_by_the_peers() -> None:
 
 def test_log_and_document_are_merged_by_cause() -> None:
     """The same lost GPU twice; a recovery action that belongs to a fault in the log."""
-    log = Finding(
-        severity=XidSeverity.TICKET, fault="nvlink_errors", gpu="0000:01:00.0", xids=[149]
-    )
+    log = Finding(severity=XidSeverity.TICKET, fault="nvlink_errors", gpu="0000:01:00.0", xids=[149])
     lost = Finding(severity=XidSeverity.PAGE, fault="gpu_lost", gpu="0000:02:00.0", xids=[79])
     found = evaluate_snapshots([gpu(recovery_action=1), gpu("0000:02:00.0", lost="GPU is lost")])
     merged = {one.fault: one for one in merge([log, lost], found)}

@@ -53,18 +53,12 @@ class Plant:
         self.fleet.place(Inventory(node=name, gpus=gpus, links=links, version=version))
 
     def tick(
-        self,
-        events: Sequence[Event] = (),
-        seconds: float = 1.0,
-        listening: bool = True,
-        behind: float = 0.0,
+        self, events: Sequence[Event] = (), seconds: float = 1.0, listening: bool = True, behind: float = 0.0
     ) -> list[Alert]:
         """Let time pass, store a frame of every node that is not muted, evaluate."""
         self.now += seconds
         self.hear()
-        return self.engine.evaluate(
-            self.fleet, self.now, self.wall, events, listening=listening, behind=behind
-        )
+        return self.engine.evaluate(self.fleet, self.now, self.wall, events, listening=listening, behind=behind)
 
     def hear(self) -> None:
         """Store a frame of every node that is not muted."""
@@ -105,9 +99,7 @@ class Plant:
     def firing(self) -> list[tuple[str, str]]:
         """Rule and place of everything that fires."""
         return [
-            (alert.rule, alert.gpu or alert.node)
-            for alert in self.engine.alerts()
-            if alert.state is AlertState.FIRING
+            (alert.rule, alert.gpu or alert.node) for alert in self.engine.alerts() if alert.state is AlertState.FIRING
         ]
 
 
@@ -237,9 +229,7 @@ def test_a_row_that_is_used_again_starts_anew(plant: Plant) -> None:
     plant.add("c", ["GPU-c0", "GPU-c1"])  # takes the rows of a
     assert plant.fleet.by_uuid["GPU-c1"] == 1
     changes = plant.tick()
-    assert [(alert.key, alert.state) for alert in changes] == [
-        ("gpu_lost/a/GPU-a1", AlertState.RESOLVED)
-    ]
+    assert [(alert.key, alert.state) for alert in changes] == [("gpu_lost/a/GPU-a1", AlertState.RESOLVED)]
     assert plant.firing() == []
     assert [alert.gpu for alert in plant.run(40)] == ["GPU-b0"]
 
@@ -279,9 +269,7 @@ def test_a_fleet_that_grows_keeps_its_alerts(plant: Plant) -> None:
         ({}, "gsp_dead/a/node"),
     ],
 )
-def test_an_xid_finds_its_gpu_or_else_its_node(
-    plant: Plant, where: dict[str, str], key: str
-) -> None:
+def test_an_xid_finds_its_gpu_or_else_its_node(plant: Plant, where: dict[str, str], key: str) -> None:
     [alert] = plant.tick([xid(119, **where)])
     assert (alert.key, alert.value) == (key, 119.0)
 
@@ -296,17 +284,20 @@ def test_an_application_fault_is_nobodys_alert(plant: Plant) -> None:
     assert plant.run(3, [xid(number, gpu="GPU-a1") for number in (13, 31, 43, 45)]) == []
 
 
-def test_a_line_of_the_driver_that_names_a_gpu_is_heard_once(
-    plant: Plant,
-) -> None:
+def test_a_line_of_the_driver_that_names_a_gpu_is_heard_once(plant: Plant) -> None:
     plant.add("n1", ["a"])
     plant.tick()
     line = "NVRM: GPU 0000:10:00.0: RmInitAdapter failed! (0x62:0x40:2168)"
     for number, gpu in enumerate(("a", None)):
         event = Event(
-            id=f"1-{number}", node="n1", at=plant.wall, kind="driver_log", gpu=gpu,
-            pci="0000:10:00.0", data={"what": "init_failed", "line": line},
-        )  # fmt: skip
+            id=f"1-{number}",
+            node="n1",
+            at=plant.wall,
+            kind="driver_log",
+            gpu=gpu,
+            pci="0000:10:00.0",
+            data={"what": "init_failed", "line": line},
+        )
         plant.tick([event])
         fired = [one for one in plant.engine.alerts() if one.rule == "gpu_init_failed"]
         assert [one.node for one in fired] == ["n1"], "once, however often it is said"
@@ -319,10 +310,7 @@ def test_events_of_nodes_that_nobody_knows_are_counted(plant: Plant) -> None:
 
 
 def test_an_event_from_long_ago_is_history(plant: Plant) -> None:
-    old = Event(
-        id="1-1", node="a", at=EPOCH - 10 * 86400 * 10**9, kind="xid", gpu="GPU-a0",
-        data={"xid": 79},
-    )  # fmt: skip
+    old = Event(id="1-1", node="a", at=EPOCH - 10 * 86400 * 10**9, kind="xid", gpu="GPU-a0", data={"xid": 79})
     assert plant.tick([old]) == []
 
 

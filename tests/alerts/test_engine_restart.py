@@ -86,9 +86,7 @@ def test_steps_of_the_clock_change_nothing(history: list[int], steps: list[int])
 
 @settings(max_examples=40, deadline=None)
 @given(history=HISTORIES, step=st.integers(-(10**7), 10**7))
-def test_what_fires_goes_on_over_a_restart_with_another_clock(
-    history: list[int], step: int
-) -> None:
+def test_what_fires_goes_on_over_a_restart_with_another_clock(history: list[int], step: int) -> None:
     plant = Stepped()
     for condition in history:
         plant.see(condition)

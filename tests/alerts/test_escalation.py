@@ -15,16 +15,7 @@ from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal
 from api.alerts import Action, NotificationState, Severity
 from telemetry.errors import ConfigError
-from tests.alerts.deliveries import (
-    NOON,
-    SECOND,
-    ManagerHarness,
-    acknowledge,
-    alert,
-    described,
-    over,
-    silenced,
-)
+from tests.alerts.deliveries import NOON, SECOND, ManagerHarness, acknowledge, alert, described, over, silenced
 
 CHANNELS: dict[str, dict[str, Any]] = {
     "oncall": {"type": "pagerduty", "key_env": "K"},
@@ -53,18 +44,14 @@ def times(harness: ManagerHarness) -> list[tuple[int, int]]:
     return [(one.escalation, round((one.at - NOON) / SECOND / 60)) for one in found]
 
 
-def test_a_page_that_nobody_acknowledges_escalates_at_each_step_once(
-    harness: ManagerHarness,
-) -> None:
+def test_a_page_that_nobody_acknowledges_escalates_at_each_step_once(harness: ManagerHarness) -> None:
     harness.tick(LOST)
     harness.wait(3600, every=10)
     assert times(harness) == [(1, 10), (2, 30)]
     assert harness.manager.next_due() is not None
 
 
-def test_an_acknowledgement_stops_it_and_its_end_begins_the_next_step_anew(
-    harness: ManagerHarness,
-) -> None:
+def test_an_acknowledgement_stops_it_and_its_end_begins_the_next_step_anew(harness: ManagerHarness) -> None:
     harness.tick(LOST)
     harness.wait(660, every=10)
     acknowledge(harness, harness.only().key, until=harness.wall + 1800 * SECOND)
@@ -80,18 +67,14 @@ def test_a_removed_acknowledgement_escalates_again(harness: ManagerHarness) -> N
     key = harness.only().key
     acknowledge(harness, key)
     harness.wait(3000, every=10)
-    _, step = harness.manager.unacknowledge(
-        key, who="ada", why="", now=harness.now, wall_ns=harness.wall
-    )
+    _, step = harness.manager.unacknowledge(key, who="ada", why="", now=harness.now, wall_ns=harness.wall)
     harness.keep(step)
     harness.wait(3600, every=10)
     assert times(harness) == [(1, 51 + 10), (2, 51 + 30)]
 
 
 @pytest.mark.parametrize("down", [0.0, 400.0, 4000.0])
-def test_a_restart_neither_forgets_a_step_nor_repeats_it(
-    harness: ManagerHarness, down: float
-) -> None:
+def test_a_restart_neither_forgets_a_step_nor_repeats_it(harness: ManagerHarness, down: float) -> None:
     harness.tick(LOST)
     harness.wait(620, every=10)
     harness.restart(down=down)
@@ -129,20 +112,14 @@ def test_its_channels_receive_it_and_what_follows(tmp_path: Path, harness: Manag
 
 
 def test_a_channel_may_be_in_a_route_too_and_a_step_that_is_gone_reaches_nobody() -> None:
-    config = msgspec.structs.replace(
-        CONFIG, routes=(RouteConfig(channels=("oncall", "lead")),), escalation=STEPS[:1]
-    )
+    config = msgspec.structs.replace(CONFIG, routes=(RouteConfig(channels=("oncall", "lead")),), escalation=STEPS[:1])
     config.check()
     harness = ManagerHarness(timings=timings_of(CONFIG))
     harness.tick(LOST)
     harness.wait(3600, every=10)
     assert described(harness.sent) == ["trigger new", "trigger escalated", "trigger escalated"]
     router = Router(config)
-    assert [list(router.route(one, NOON)) for one in harness.sent] == [
-        ["oncall", "lead"],
-        ["second"],
-        [],
-    ]
+    assert [list(router.route(one, NOON)) for one in harness.sent] == [["oncall", "lead"], ["second"], []]
 
 
 @pytest.mark.parametrize(
@@ -156,14 +133,11 @@ def test_a_channel_may_be_in_a_route_too_and_a_step_that_is_gone_reaches_nobody(
         ([(10, "oncall,second,lead,am")], "'am' escalates by itself"),
     ],
 )
-def test_a_step_that_makes_no_sense_is_refused(
-    steps: list[tuple[float, str]], problem: str
-) -> None:
+def test_a_step_that_makes_no_sense_is_refused(steps: list[tuple[float, str]], problem: str) -> None:
     config = msgspec.structs.replace(
         CONFIG,
         escalation=tuple(
-            EscalationConfig(after_minutes=at, channels=tuple(filter(None, names.split(","))))
-            for at, names in steps
+            EscalationConfig(after_minutes=at, channels=tuple(filter(None, names.split(",")))) for at, names in steps
         ),
     )
     with pytest.raises(ConfigError, match=problem):

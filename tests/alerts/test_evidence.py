@@ -54,12 +54,10 @@ READINGS = EvidenceReadings(
         "gpu_pcie_replays_total": (*(0.0,) * 11, 3.0),
     },
     gaps={"gpu_temperature_celsius": "device_lost", "gpu_memory_temperature_celsius": "not_supported"},
-)  # fmt: skip
+)
 
 
-def xid(
-    number: int, line: str, *, at: int = NOON, gpu: str | None = None, kind: str = "xid"
-) -> Event:
+def xid(number: int, line: str, *, at: int = NOON, gpu: str | None = None, kind: str = "xid") -> Event:
     """Return a line of the kernel's log."""
     data = {"xid": 79, "line": line}
     return Event(id=f"1-{number}", node="dgx-01", at=at, kind=kind, gpu=gpu, data=data)
@@ -76,14 +74,22 @@ def card(
     about = incident(alerts=[lead])
     rule = next(one for one in load() if one.name == "gpu_lost")
     past = (history or FaultIndex()).of(lead, about.key, NOON + MINUTE)
-    return card_of(lead, about, rule, LINKS, events=events, alerts=alerts, readings=READINGS,
-                   history=past, missing={}, now=NOON + MINUTE)  # fmt: skip
+    return card_of(
+        lead,
+        about,
+        rule,
+        LINKS,
+        events=events,
+        alerts=alerts,
+        readings=READINGS,
+        history=past,
+        missing={},
+        now=NOON + MINUTE,
+    )
 
 
 def reply(*cards: Evidence, problem: str = "") -> EvidenceReply:
-    return EvidenceReply(
-        at=NOON, incident="i-1", title="GPU 3 is lost", cards=cards, problem=problem
-    )
+    return EvidenceReply(at=NOON, incident="i-1", title="GPU 3 is lost", cards=cards, problem=problem)
 
 
 def message(found: EvidenceReply | None, what: Notice | None = None) -> Message:
@@ -128,23 +134,37 @@ def affected(number: int = 1, **more: object) -> AffectedJob:
 
 def of_jobs(lead: Alert, jobs: list[AffectedJob] | None) -> Evidence:
     """The card of an alert while some jobs ran."""
-    return card_of(lead, incident(alerts=[lead]), None, LINKS, events=(), alerts=(), readings=READINGS,
-                   history=None, missing={}, now=NOON + MINUTE, jobs=jobs)  # fmt: skip
+    return card_of(
+        lead,
+        incident(alerts=[lead]),
+        None,
+        LINKS,
+        events=(),
+        alerts=(),
+        readings=READINGS,
+        history=None,
+        missing={},
+        now=NOON + MINUTE,
+        jobs=jobs,
+    )
 
 
 NODE_ALERT = msgspec.structs.replace(alert(), gpu=None, labels={}, summary="dgx-01 is silent")
 
 
 def test_a_card_names_the_job_its_user_and_account_also_in_a_text_message() -> None:
-    lead = msgspec.structs.replace(
-        alert(), labels={**alert().labels, "account": "physics"}, owner="lab"
-    )
+    lead = msgspec.structs.replace(alert(), labels={**alert().labels, "account": "physics"}, owner="lab")
     made = of_jobs(lead, [affected(11)])
     assert (made.job, made.user, made.account) == ("4711", "ada", "physics")
     terminal = "\n".join(evidence_lines(reply(made)))
-    for words in ("owner     lab", "user      ada", "account   physics", "slurm 4711 pretrain of ada (physics) on GPU 0, 1"):  # fmt: skip
+    for words in (
+        "owner     lab",
+        "user      ada",
+        "account   physics",
+        "slurm 4711 pretrain of ada (physics) on GPU 0, 1",
+    ):
         assert words in terminal
-    sent = text(page_of(notice(about=incident(alerts=[lead])), LINKS, NOON + MINUTE, reply(made)))  # fmt: skip
+    sent = text(page_of(notice(about=incident(alerts=[lead])), LINKS, NOON + MINUTE, reply(made)))
     assert "job 4711 · user ada · account physics" in sent
     assert "Jobs there" not in sent  # once is enough
 
@@ -165,8 +185,8 @@ def test_that_no_job_ran_differs_from_that_nobody_says() -> None:
     nobody, none = of_jobs(NODE_ALERT, None), of_jobs(NODE_ALERT, [])
     assert (nobody.jobs_total, none.jobs_total) == (None, 0)
     assert "no job held a GPU" in "\n".join(evidence_lines(reply(none)))
-    assert "job" not in "\n".join(evidence_lines(reply(nobody))).partition("commands")[0].casefold()  # fmt: skip
-    assert "of an unknown user" in "\n".join(evidence_lines(reply(of_jobs(NODE_ALERT, [affected(user="")]))))  # fmt: skip
+    assert "job" not in "\n".join(evidence_lines(reply(nobody))).partition("commands")[0].casefold()
+    assert "of an unknown user" in "\n".join(evidence_lines(reply(of_jobs(NODE_ALERT, [affected(user="")]))))
 
 
 def test_a_job_on_a_card_is_printable_and_cut() -> None:
@@ -179,9 +199,7 @@ def test_a_job_on_a_card_is_printable_and_cut() -> None:
 def test_a_gap_is_no_number_in_any_form() -> None:
     made = card()
     shown = "\n".join(evidence_lines(reply(made)))
-    rows = {
-        line.split("  ")[2].strip(): line for line in shown.splitlines() if line.startswith("    ")
-    }
+    rows = {line.split("  ")[2].strip(): line for line in shown.splitlines() if line.startswith("    ")}
     assert "device lost" in rows["temperature"]
     assert "memory temperature" not in rows  # this GPU never has it
     assert "ecc volatile uncorrected" not in rows  # none at any time
@@ -211,11 +229,10 @@ def test_nothing_in_a_card_can_do_harm(words: str) -> None:
     evil = EVIL + words
     bad = msgspec.structs.replace(
         alert(node=evil, labels=dict.fromkeys(("job", "serial", "rack", "slot", "gpu", "pci"), evil)),
-        summary=evil, description=evil,
-    )  # fmt: skip
-    made = card(
-        bad, (xid(1, evil, gpu=bad.gpu), xid(2, evil, gpu=evil)), (alert(node=evil, gpu=5),)
+        summary=evil,
+        description=evil,
     )
+    made = card(bad, (xid(1, evil, gpu=bad.gpu), xid(2, evil, gpu=evil)), (alert(node=evil, gpu=5),))
     found = reply(made)
     page = message(found).page
     for whole in (text(page), markdown(page), str(details(page)), "\n".join(evidence_lines(found))):
@@ -230,14 +247,16 @@ def test_nothing_in_a_card_can_do_harm(words: str) -> None:
 def test_boards_and_slots_remember_their_faults() -> None:
     index, day = FaultIndex(), 1440 * MINUTE
     there = {"serial": "other", "slot": "4"}
-    index.note([
-        incident("moved", [alert(node="dgx-07", since=NOON - day)], ended=NOON),
-        incident("slot", [alert(since=NOON - 2 * day, labels=there)], ended=NOON),
-        incident("old", [alert(node="dgx-07", since=NOON - 31 * day)], ended=NOON),
-        incident("info", [alert(node="dgx-07", severity=Severity.INFO)], ended=NOON),
-        incident("node", [alert(gpu=None)], ended=NOON),
-        incident("i-1", [alert()]),
-    ])  # fmt: skip
+    index.note(
+        [
+            incident("moved", [alert(node="dgx-07", since=NOON - day)], ended=NOON),
+            incident("slot", [alert(since=NOON - 2 * day, labels=there)], ended=NOON),
+            incident("old", [alert(node="dgx-07", since=NOON - 31 * day)], ended=NOON),
+            incident("info", [alert(node="dgx-07", severity=Severity.INFO)], ended=NOON),
+            incident("node", [alert(gpu=None)], ended=NOON),
+            incident("i-1", [alert()]),
+        ]
+    )
     index.note([incident("moved", [alert(node="dgx-07", since=NOON - day)], ended=NOON)])
     found = index.of(alert(), "i-1", NOON)
     assert [(one.node, one.incident) for one in found.board] == [("dgx-07", "moved")]
@@ -251,9 +270,7 @@ def test_boards_and_slots_remember_their_faults() -> None:
     assert index.of(alert(), "another", later).board_total == 1
 
 
-def test_the_history_forgets_the_oldest_before_it_fills_the_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_history_forgets_the_oldest_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_history, "MOST_FAULTS", 50)
     index = FaultIndex()
     index.note(incident(f"i-{number}", [alert(since=NOON + number)]) for number in range(55))
@@ -284,10 +301,7 @@ def test_a_page_without_its_evidence_says_so() -> None:
 
 def test_a_page_says_whose_evidence_it_is_when_it_is_not_the_leads() -> None:
     other = card(alert("gpu_hot", gpu=5))
-    assert message(reply(other)).page.evidence[0] == (
-        "Evidence of",
-        "dgx-01 GPU 5 fell off the bus",
-    )
+    assert message(reply(other)).page.evidence[0] == ("Evidence of", "dgx-01 GPU 5 fell off the bus")
 
 
 def test_json_channels_carry_the_data() -> None:
@@ -315,14 +329,12 @@ def dots(png: bytes) -> tuple[int, int, bytes]:
     while at < len(png):
         (size,) = struct.unpack(">I", png[at : at + 4])
         name, body = png[at + 4 : at + 8], png[at + 8 : at + 8 + size]
-        assert struct.unpack(">I", png[at + 8 + size : at + 12 + size]) == (
-            zlib.crc32(name + body),
-        )
+        assert struct.unpack(">I", png[at + 8 + size : at + 12 + size]) == (zlib.crc32(name + body),)
         found[name], at = body, at + 12 + size
     width, height = struct.unpack(">II", found[b"IHDR"][:8])
     rows = zlib.decompress(found[b"IDAT"])
     assert len(rows) == (width + 1) * height
-    return width, height, b"".join(rows[y * (width + 1) + 1 : (y + 1) * (width + 1)] for y in range(height))  # fmt: skip
+    return width, height, b"".join(rows[y * (width + 1) + 1 : (y + 1) * (width + 1)] for y in range(height))
 
 
 def test_the_picture_shows_readings_and_leaves_gaps_empty() -> None:

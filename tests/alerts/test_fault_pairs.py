@@ -13,17 +13,7 @@ from functools import cache
 
 import pytest
 
-from tests.alerts.fault_pairs import (
-    RULES,
-    Cell,
-    Outcome,
-    Play,
-    Treated,
-    Where,
-    cells,
-    firing,
-    is_of_node,
-)
+from tests.alerts.fault_pairs import RULES, Cell, Outcome, Play, Treated, Where, cells, firing, is_of_node
 
 # -- The table -------------------------------------------------------------------------------------
 
@@ -157,9 +147,7 @@ def test_what_is_inhibited_silenced_or_not_applicable_is_bounded_and_has_a_reaso
     assert counted[Outcome.INHIBITED] < 0.01 * len(table())
     assert counted[Outcome.SILENCED] <= len(RULES)
     assert counted[Outcome.UPDATE] == len(UPDATE) * 2
-    reasons = Counter(
-        reason for outcome, reason in table().values() if outcome is Outcome.NOT_APPLICABLE
-    )
+    reasons = Counter(reason for outcome, reason in table().values() if outcome is Outcome.NOT_APPLICABLE)
     of_node = sum(is_of_node(rule) for rule in RULES.values())
     same, node = reasons.values()
     assert (set(reasons), node) == (set(NOT_APPLICABLE), (len(RULES) * of_node - of_node) * 3)
@@ -168,12 +156,7 @@ def test_what_is_inhibited_silenced_or_not_applicable_is_bounded_and_has_a_reaso
 
 def test_the_table_names_each_inhibition_of_a_page_in_the_rules() -> None:
     """A pair that is added to the rules is added here too, or the matrix is not what it says."""
-    in_rules = {
-        (first, one.rule)
-        for first, rule in RULES.items()
-        for one in rule.inhibits
-        if one.rule in RULES
-    }
+    in_rules = {(first, one.rule) for first, rule in RULES.items() for one in rule.inhibits if one.rule in RULES}
     in_table = {
         (first, second)
         for causes in INHIBITED.values()
@@ -196,9 +179,7 @@ def test_no_cause_on_one_gpu_reaches_a_page_of_another() -> None:
 
 
 @pytest.mark.parametrize("treated", Treated)
-def test_when_a_cause_ends_what_it_inhibited_rings_and_nothing_that_fires_is_resolved(
-    treated: Treated,
-) -> None:
+def test_when_a_cause_ends_what_it_inhibited_rings_and_nothing_that_fires_is_resolved(treated: Treated) -> None:
     for cell in special():
         if cell.treated is treated:
             rings, resolved = Play(cell).after_the_first_ends()

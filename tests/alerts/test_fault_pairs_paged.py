@@ -70,19 +70,19 @@ class Nodes:
         assert self._client is not None
         self._events += 1
         event = Event(
-            id=f"1-{self._events}", node=node, at=time.time_ns(), kind="xid",
-            gpu=f"GPU-{node}-{gpu}", data={"xid": number},
-        )  # fmt: skip
-        await self._client.publish(
-            topic("default", node, Topic.EVENT), messages.encode(event), qos=1
+            id=f"1-{self._events}",
+            node=node,
+            at=time.time_ns(),
+            kind="xid",
+            gpu=f"GPU-{node}-{gpu}",
+            data={"xid": number},
         )
+        await self._client.publish(topic("default", node, Topic.EVENT), messages.encode(event), qos=1)
 
     async def _run(self) -> None:
         async with aiomqtt.Client(self._broker.host, self._broker.port) as client:
             self._client = client
-            status = messages.encode(
-                CollectorStatus(state=NodeState.ONLINE, session=1, interval=PAUSE)
-            )
+            status = messages.encode(CollectorStatus(state=NodeState.ONLINE, session=1, interval=PAUSE))
             for name in self.names:
                 await client.publish(topic("default", name, Topic.STATUS), status, retain=True)
                 body = messages.encode(inventory(name, 2))
@@ -131,15 +131,11 @@ def treat(aggregator: Aggregator, pair: Pair) -> None:
     manager, now, wall = aggregator.pipeline.manager, aggregator.now(), time.time_ns()
     if pair.cell.treated is Treated.ACKNOWLEDGED:
         key = incident_of(aggregator, pair.first)
-        aggregator.pipeline.commit(
-            manager.acknowledge(key, who="ada", why="on it", until=None, now=now, wall_ns=wall)
-        )
+        aggregator.pipeline.commit(manager.acknowledge(key, who="ada", why="on it", until=None, now=now, wall_ns=wall))
     elif pair.cell.treated is Treated.SILENCED:
         matchers = parse_all([f"rule={pair.cell.first}", f"node={pair.node}"])
         aggregator.pipeline.commit(
-            manager.silence(
-                matchers, who="ada", why="known", ends=wall + 3600 * 10**9, now=now, wall_ns=wall
-            )
+            manager.silence(matchers, who="ada", why="known", ends=wall + 3600 * 10**9, now=now, wall_ns=wall)
         )
 
 
@@ -151,15 +147,10 @@ async def test_a_person_is_called_as_often_as_the_table_says(
     mine = pairs(where, treated)
     pager = Pager()
     settings = msgspec.structs.replace(
-        config(mosquitto.config, tmp_path / "data"),
-        alerts=AlertsConfig(channels={"oncall": pager.settings(tmp_path)}),
+        config(mosquitto.config, tmp_path / "data"), alerts=AlertsConfig(channels={"oncall": pager.settings(tmp_path)})
     )
     names = [name for pair in mine for name in (pair.node, pair.other)]
-    async with (
-        pager.listening(),
-        running(settings) as aggregator,
-        Nodes(mosquitto.config, names) as nodes,
-    ):
+    async with pager.listening(), running(settings) as aggregator, Nodes(mosquitto.config, names) as nodes:
         await until(lambda: set(names) <= aggregator.fleet.nodes.keys())
         for pair in mine:
             await nodes.xid(pair.node, 0, XIDS[pair.cell.first])

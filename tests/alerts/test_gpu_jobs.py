@@ -19,16 +19,7 @@ from telemetry.metric import Table
 from telemetry.text import duration
 from telemetry.wire import border
 from telemetry.wire.inventory import Inventory
-from telemetry.wire.jobs import (
-    Allocation,
-    AllocationKind,
-    GpuProcess,
-    Job,
-    JobKey,
-    JobSourceState,
-    NodeJobs,
-    with_node,
-)
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, JobSourceState, NodeJobs, with_node
 from telemetry.wire.schema import GPU_FAST
 
 OUTLIER = next(rule for rule in load() if rule.name == "straggler")
@@ -61,13 +52,9 @@ def held(node: str, *names: str, **more: object) -> NodeJobs:
     found = NodeJobs(
         session=1,
         at=WALL,
-        jobs=tuple(
-            Job(key=one, user=f"user-{one.id}", account="lab") for one in dict.fromkeys(keys) if one
-        ),
+        jobs=tuple(Job(key=one, user=f"user-{one.id}", account="lab") for one in dict.fromkeys(keys) if one),
         allocations=tuple(
-            Allocation(job=one, gpu=f"{node}-{n}", begin=WALL - 10**12)
-            for n, one in enumerate(keys)
-            if one
+            Allocation(job=one, gpu=f"{node}-{n}", begin=WALL - 10**12) for n, one in enumerate(keys) if one
         ),
         sources=SLURM,
     )
@@ -102,10 +89,7 @@ class Peers:
             for node in self.nodes:
                 name = node.inventory.node
                 gauges = np.zeros((8, len(matrix.block.gauges)), np.float32)
-                of = {
-                    **values, "gpu_sm_clock_hertz": self.clocks[name],
-                    "gpu_power_watts": self.watts[name],
-                }  # fmt: skip
+                of = {**values, "gpu_sm_clock_hertz": self.clocks[name], "gpu_power_watts": self.watts[name]}
                 for metric, column in of.items():
                     gauges[:, matrix.columns[metric]] = column
                 counters = np.zeros((8, len(matrix.block.counters)))
@@ -115,9 +99,7 @@ class Peers:
         return [one for one in self.engine.alerts() if one.state is AlertState.FIRING]
 
 
-def test_a_gpu_is_compared_with_those_of_its_job_on_other_nodes_and_not_with_its_neighbours() -> (
-    None
-):
+def test_a_gpu_is_compared_with_those_of_its_job_on_other_nodes_and_not_with_its_neighbours() -> None:
     peers = Peers()
     peers.engine.jobs.put("a", held("a", *"11222222"))
     peers.engine.jobs.put("b", held("b", *"11333333"))
@@ -181,7 +163,7 @@ def test_gpus_of_two_makers_are_no_peers_in_one_node_and_one_job(known: bool) ->
     for node in "ab":
         alike.engine.jobs.put(node, held(node, *"11111111"))
         alike.clocks[node][5:], alike.watts[node][5:] = 1.3e9, 480.0
-    assert {one.gpu for one in alike.run(1600)} == {f"{node}-{n}" for node in "ab" for n in (5, 6, 7)}  # fmt: skip
+    assert {one.gpu for one in alike.run(1600)} == {f"{node}-{n}" for node in "ab" for n in (5, 6, 7)}
 
 
 def test_where_no_job_is_known_the_node_is_the_group_and_its_label_still_works() -> None:
@@ -204,9 +186,7 @@ def test_a_shared_gpu_and_one_in_instances_have_no_peers() -> None:
     peers = Peers()
     shared = held("a", *"11111111")
     two = Allocation(job=key("2"), gpu="a-7", begin=WALL)
-    peers.engine.jobs.put(
-        "a", msgspec.structs.replace(shared, allocations=(*shared.allocations, two))
-    )
+    peers.engine.jobs.put("a", msgspec.structs.replace(shared, allocations=(*shared.allocations, two)))
     mig = tuple(
         msgspec.structs.replace(one, instance=3) if one.gpu == "b-7" else one
         for one in held("b", *"11111111").allocations
@@ -233,10 +213,8 @@ def test_an_alert_keeps_the_job_that_it_hit_when_that_job_has_ended() -> None:
 
 @pytest.mark.parametrize(
     ("scheduler", "same"), [("slurm", True), ("kubernetes", True), ("user", False), ("systemd", False)]
-)  # fmt: skip
-def test_ids_that_mean_something_on_one_node_only_join_no_gpus_of_two(
-    scheduler: str, same: bool
-) -> None:
+)
+def test_ids_that_mean_something_on_one_node_only_join_no_gpus_of_two(scheduler: str, same: bool) -> None:
     fleet, jobs = Fleet(), JobsByNode()
     for name in "ab":
         place(fleet, name, 1)
@@ -252,9 +230,7 @@ def test_what_a_scheduler_gave_goes_before_what_processes_show() -> None:
     place(fleet, "a", 3)
     user = key("bob", "user")
     used = tuple(Allocation(job=user, gpu=gpu, kind=AllocationKind.USED) for gpu in ("a-0", "a-1"))
-    jobs.put(
-        "a", held("a", "1", "-", "-", allocations=(Allocation(job=key("1"), gpu="a-0"), *used))
-    )
+    jobs.put("a", held("a", "1", "-", "-", allocations=(Allocation(job=key("1"), gpu="a-0"), *used)))
     index = index_of(fleet, jobs)
     assert index.rows.holding.tolist() == [GpuHolding.ONE_JOB, GpuHolding.ONE_JOB, GpuHolding.FREE]
     assert index.rows.allocated.tolist() == [True, False, False]
@@ -331,13 +307,7 @@ ENDED = Allocation(job=key("0"), gpu="a-0", end=WALL - 10**9)
         ({"processes": (process(type="graphics", name="game"),)}, 0),
         ({"processes": (process(job=key("1")),), "left_out": 3}, -1),
         ({"processes": (process(),), "sources": (JobSourceState(name="process"),)}, -1),
-        (
-            {
-                "processes": (process(),),
-                "sources": (JobSourceState(name="slurm-cgroup", state="failing"),),
-            },
-            -1,
-        ),
+        ({"processes": (process(),), "sources": (JobSourceState(name="slurm-cgroup", state="failing"),)}, -1),
     ],
 )
 def test_a_process_outside_any_allocation_is_found_where_a_scheduler_can_be_asked(
@@ -358,10 +328,7 @@ def test_a_process_of_its_gpus_job_is_inside_whatever_it_is_called(name: str) ->
     """A quotation mark in the name of one made every process of its node one outside of any allocation."""
     fleet, jobs = Fleet(), JobsByNode()
     place(fleet, "a", 8)
-    every = tuple(
-        process(gpu=f"a-{n}", pid=n + 1, job=key("1"), name=name if n == 0 else "python")
-        for n in range(8)
-    )
+    every = tuple(process(gpu=f"a-{n}", pid=n + 1, job=key("1"), name=name if n == 0 else "python") for n in range(8))
     message = held("a", *["1"] * 8, processes=every)
     jobs.put("a", border.decode_jobs(msgspec.json.encode(message)))
     assert index_of(fleet, jobs).rows.outside[:8].tolist() == [0] * 8
@@ -391,10 +358,7 @@ def test_a_diagnosis_between_two_jobs_has_a_quarter_of_an_hour(
     listed = held("a", jobs, *"-------")
     stray = process(**{"started": START, **changes})
     peers.engine.jobs.put(
-        "a",
-        msgspec.structs.replace(
-            listed, allocations=(*listed.allocations, ENDED), processes=(stray,)
-        ),
+        "a", msgspec.structs.replace(listed, allocations=(*listed.allocations, ENDED), processes=(stray,))
     )
     fires = next(at for at in range(0, 1200, 20) if peers.run(20))
     assert abs(fires - (seconds + rule.hold)) <= 40
@@ -444,9 +408,7 @@ def test_what_is_left_over_names_the_job_that_has_ended() -> None:
         ({"state": "RUNNING"}, True),
     ],
 )
-def test_services_and_shells_are_told_from_jobs_that_compute(
-    fields: dict[str, str], batch: bool
-) -> None:
+def test_services_and_shells_are_told_from_jobs_that_compute(fields: dict[str, str], batch: bool) -> None:
     fleet, jobs = Fleet(), JobsByNode()
     place(fleet, "a", 1)
     message = held("a", "1")
@@ -456,14 +418,12 @@ def test_services_and_shells_are_told_from_jobs_that_compute(
 
 
 @pytest.mark.parametrize(("step", "batch"), [("interactive", False), ("batch", True), ("0", True)])
-def test_a_shell_of_salloc_is_no_job_that_computes_whatever_it_is_called(
-    step: str, batch: bool
-) -> None:
+def test_a_shell_of_salloc_is_no_job_that_computes_whatever_it_is_called(step: str, batch: bool) -> None:
     fleet, jobs = Fleet(), JobsByNode()
     place(fleet, "a", 1)
     message = held("a", "1")
     named = msgspec.structs.replace(message.jobs[0], name="train")
     used = msgspec.structs.replace(message.allocations[0], kind=AllocationKind.USED, step=step)
-    jobs.put("a", msgspec.structs.replace(message, jobs=(named,), allocations=(*message.allocations, used)))  # fmt: skip
+    jobs.put("a", msgspec.structs.replace(message, jobs=(named,), allocations=(*message.allocations, used)))
     rows = index_of(fleet, jobs).rows
     assert (rows.allocated[0], rows.batch[0]) == (True, batch)

@@ -11,16 +11,7 @@ from alerts.rules.rule import load
 from api.alerts import Action, NotificationState, Severity
 from present.alert.incident import short_title
 from telemetry.errors import ConfigError
-from tests.alerts.deliveries import (
-    NOON,
-    SECOND,
-    ManagerHarness,
-    acknowledge,
-    alert,
-    described,
-    over,
-    trip,
-)
+from tests.alerts.deliveries import NOON, SECOND, ManagerHarness, acknowledge, alert, described, over, trip
 
 
 def test_a_page_is_told_a_second_after_it_fires_and_its_end_ten_seconds_after_it() -> None:
@@ -49,9 +40,7 @@ def test_the_manager_returns_when_it_must_be_called() -> None:
     harness.tick(alert("gpu_lost", gpu="GPU-a"))
     assert harness.manager.next_due() == pytest.approx(harness.now + 1.001)
     assert described(harness.tick(seconds=1.0)) == ["trigger new"]
-    assert harness.manager.next_due() == pytest.approx(
-        harness.now + harness.timings.repeat_page, abs=0.01
-    )
+    assert harness.manager.next_due() == pytest.approx(harness.now + harness.timings.repeat_page, abs=0.01)
 
 
 def test_a_ticket_waits_longer_and_information_is_told_to_nobody() -> None:
@@ -128,10 +117,7 @@ def test_a_power_brake_of_many_nodes_is_one_incident_of_their_circuit() -> None:
     harness = ManagerHarness()
     for node in range(4):
         harness.tick(
-            *(
-                alert("power_brake", f"dgx-0{node}", f"GPU-{node}-{number}", circuits="A1, B1")
-                for number in range(8)
-            ),
+            *(alert("power_brake", f"dgx-0{node}", f"GPU-{node}-{number}", circuits="A1, B1") for number in range(8)),
             seconds=0.2,
         )
     [told] = harness.wait(60)
@@ -151,12 +137,7 @@ def test_a_failed_remap_and_the_error_behind_it_on_the_same_gpu_are_one_page() -
 
 def test_refused_accesses_on_six_gpus_in_a_second_are_one_ticket() -> None:
     harness = ManagerHarness()
-    harness.tick(
-        *(
-            alert("ecc_contained", gpu=f"GPU-{number}", severity=Severity.TICKET)
-            for number in range(6)
-        )
-    )
+    harness.tick(*(alert("ecc_contained", gpu=f"GPU-{number}", severity=Severity.TICKET) for number in range(6)))
     harness.wait(60)
     assert described(harness.sent) == ["trigger new"]
     assert harness.sent[0].incident.severity is Severity.TICKET
@@ -187,9 +168,7 @@ def test_another_fault_of_another_hour_is_another_incident() -> None:
     assert len({notice.incident.key for notice in harness.sent}) == 2
 
 
-def test_more_tickets_are_an_update_every_five_minutes_and_a_page_is_an_incident_of_its_own() -> (
-    None
-):
+def test_more_tickets_are_an_update_every_five_minutes_and_a_page_is_an_incident_of_its_own() -> None:
     harness = ManagerHarness()
     harness.tick(alert("gpu_hung", gpu="GPU-0", severity=Severity.TICKET))
     for number in range(1, 21):
@@ -283,9 +262,7 @@ def test_a_cause_that_follows_its_consequence_within_moments_is_no_second_page()
 
 @pytest.mark.parametrize("late", [5, 60, 600])
 @pytest.mark.parametrize("severity", [Severity.PAGE, Severity.TICKET])
-def test_a_cause_that_comes_later_pages_and_ends_nothing_that_was_notified(
-    late: int, severity: Severity
-) -> None:
+def test_a_cause_that_comes_later_pages_and_ends_nothing_that_was_notified(late: int, severity: Severity) -> None:
     harness = ManagerHarness()
     gpu = alert("gpu_hung", gpu="GPU-a", severity=severity)
     harness.tick(gpu)
@@ -324,8 +301,7 @@ def test_a_ticket_whose_flag_is_set_is_not_resolved_by_a_fault_of_another_gpu() 
     repair = alert("remap_pending", gpu="GPU-6", severity=Severity.TICKET)
     harness.tick(repair)
     harness.wait(30)
-    faults = [alert("gsp_dead", gpu="GPU-0"), alert("gpu_fault", gpu="GPU-6"),
-              alert("recovery_action", gpu="GPU-6")]  # fmt: skip
+    faults = [alert("gsp_dead", gpu="GPU-0"), alert("gpu_fault", gpu="GPU-6"), alert("recovery_action", gpu="GPU-6")]
     for fault in faults:
         harness.tick(fault)
         harness.wait(15)
@@ -336,10 +312,7 @@ def test_a_ticket_whose_flag_is_set_is_not_resolved_by_a_fault_of_another_gpu() 
     assert harness.state(repair) is NotificationState.NOTIFIED
     harness.tick(over(faults[0]), over(faults[1]))
     ends = harness.wait(60)
-    assert {one.incident.group["rule"] for one in ends if one.action is Action.RESOLVE} == {
-        "gsp_dead",
-        "gpu_fault",
-    }
+    assert {one.incident.group["rule"] for one in ends if one.action is Action.RESOLVE} == {"gsp_dead", "gpu_fault"}
     [rung] = [one for one in ends if one.action is Action.TRIGGER]
     assert [one.rule for one in rung.incident.alerts] == ["recovery_action"]
 
@@ -348,13 +321,10 @@ def test_a_ticket_whose_flag_is_set_is_not_resolved_by_a_fault_of_another_gpu() 
 
 
 @pytest.mark.parametrize("acknowledged", [False, True])
-def test_a_page_that_no_text_named_rings_whatever_was_sent_or_acknowledged_before(
-    acknowledged: bool,
-) -> None:
+def test_a_page_that_no_text_named_rings_whatever_was_sent_or_acknowledged_before(acknowledged: bool) -> None:
     """XID 62 on GPU 1, 15 s later on GPU 5, then XID 119 on GPU 2, and on a GPU that has paged."""
     harness = ManagerHarness(policies_of(load()))
-    faults = [("gpu_fault", "GPU-1"), ("gpu_fault", "GPU-5"), ("gsp_dead", "GPU-2"),
-              ("ecc_dbe", "GPU-5")]  # fmt: skip
+    faults = [("gpu_fault", "GPU-1"), ("gpu_fault", "GPU-5"), ("gsp_dead", "GPU-2"), ("ecc_dbe", "GPU-5")]
     for number, (rule, gpu) in enumerate(faults, 1):
         harness.tick(alert(rule, gpu=gpu))
         harness.wait(5)
@@ -395,10 +365,7 @@ def test_who_acknowledges_before_the_first_notice_knows_what_has_fired_by_then()
     acknowledge(harness, harness.only().key)
     harness.tick(alert("gpu_fault", gpu="GPU-1"), seconds=0.5)
     harness.wait(3)
-    assert [[one.gpu for one in page.incident.alerts] for page in harness.sent] == [
-        ["GPU-0"],
-        ["GPU-1"],
-    ]
+    assert [[one.gpu for one in page.incident.alerts] for page in harness.sent] == [["GPU-0"], ["GPU-1"]]
 
 
 @pytest.mark.parametrize("then", ["gpu_lost", "nvlink_fatal"])

@@ -99,9 +99,7 @@ def test_nothing_stays_set_aside_once_the_exception_is_over(
         assert not harness.manager.aside.reasons(), at
 
 
-def test_indexes_that_could_not_be_made_again_are_tried_until_they_can_be(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_indexes_that_could_not_be_made_again_are_tried_until_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever raises in an alert's change, and then in each rebuild for a while."""
     harness = ManagerHarness(timings=CALM)
 
@@ -120,9 +118,7 @@ def test_indexes_that_could_not_be_made_again_are_tried_until_they_can_be(
     assert Action.TRIGGER in {one.action for one in notices + harness.wait(3)}
 
 
-def test_alerts_are_notified_by_themselves_while_no_incident_can_be_evaluated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_alerts_are_notified_by_themselves_while_no_incident_can_be_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that wait for others of their incident, those that begin meanwhile, and each only once."""
     harness = ManagerHarness(timings=NotificationTimings(page_wait=30))
     harness.tick(alert("gpu_lost", gpu="GPU-a"))

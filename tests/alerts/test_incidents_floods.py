@@ -12,20 +12,14 @@ from tests.alerts.deliveries import ManagerHarness, alert, described, over
 
 
 @pytest.mark.parametrize("period", [2, 7, 20, 60, 120, 310])
-def test_a_signal_that_flaps_for_an_hour_is_told_at_most_twice_in_five_minutes(
-    period: int,
-) -> None:
+def test_a_signal_that_flaps_for_an_hour_is_told_at_most_twice_in_five_minutes(period: int) -> None:
     harness = ManagerHarness()
     hot = alert("thermal", gpu="GPU-a")
     told: list[float] = []
     for second in range(3600):
         phase = second % period
         changes = [hot] if phase == 0 else [over(hot)] if phase == period // 2 else []
-        told += [
-            harness.now
-            for notice in harness.tick(*changes)
-            if notice.action in {Action.TRIGGER, Action.RESOLVE}
-        ]
+        told += [harness.now for notice in harness.tick(*changes) if notice.action in {Action.TRIGGER, Action.RESOLVE}]
     first = 3 if period in {60, 120} else 2  # until it is known not to be a single fault
     assert sum(told[0] <= at < told[0] + 300 for at in told) <= first
     for at in told[first:]:
@@ -145,9 +139,7 @@ def test_another_fault_is_heard_within_a_storm() -> None:
     before = len(harness.sent)
     harness.tick(*(alert("driver_down", f"m{number}") for number in range(50)))
     harness.wait(60)
-    assert described(harness.sent[before:]).count("trigger new") <= 5, (
-        "a second flood is no flood of pages"
-    )
+    assert described(harness.sent[before:]).count("trigger new") <= 5, "a second flood is no flood of pages"
 
 
 def test_a_node_that_reports_a_thousand_pages_suppresses_no_other_nodes_page() -> None:
@@ -190,9 +182,7 @@ def test_a_few_mad_nodes_together_suppress_no_other_nodes_page() -> None:
 
 def test_a_flood_of_tickets_never_holds_a_page_back() -> None:
     harness = ManagerHarness()
-    harness.tick(
-        *(alert("thermal", f"n{n}", f"GPU-{n}", severity=Severity.TICKET) for n in range(100))
-    )
+    harness.tick(*(alert("thermal", f"n{n}", f"GPU-{n}", severity=Severity.TICKET) for n in range(100)))
     harness.wait(20)
     assert described(harness.sent) == ["trigger storm"]
     harness.tick(alert("gpu_lost", "n200", "GPU-x"))
@@ -202,9 +192,7 @@ def test_a_flood_of_tickets_never_holds_a_page_back() -> None:
 
 def test_what_gets_worse_in_a_storm_is_told_by_itself() -> None:
     harness = ManagerHarness()
-    harness.tick(
-        *(alert("gpu_hung", f"n{n}", f"GPU-{n}", severity=Severity.TICKET) for n in range(100))
-    )
+    harness.tick(*(alert("gpu_hung", f"n{n}", f"GPU-{n}", severity=Severity.TICKET) for n in range(100)))
     harness.wait(30)
     harness.tick(alert("gpu_hung", "n7", "GPU-b"))
     harness.wait(3)
@@ -214,9 +202,7 @@ def test_what_gets_worse_in_a_storm_is_told_by_itself() -> None:
 
 def test_after_a_storm_incidents_are_told_one_by_one_again() -> None:
     harness = ManagerHarness()
-    harness.tick(
-        *(alert("gpu_lost", f"n{n}", f"GPU-{n}") for n in range(DEFAULT_TIMINGS.storm_size + 1))
-    )
+    harness.tick(*(alert("gpu_lost", f"n{n}", f"GPU-{n}") for n in range(DEFAULT_TIMINGS.storm_size + 1)))
     harness.wait(90)
     assert described(harness.sent) == ["trigger storm"]
     harness.tick(alert("gpu_lost", "n99", "GPU-x"))
@@ -226,9 +212,7 @@ def test_after_a_storm_incidents_are_told_one_by_one_again() -> None:
 
 def test_an_alert_that_flaps_in_a_storm_is_held_back_by_the_storm() -> None:
     """Its flapping was not notified: the storm's page covers it."""
-    harness = ManagerHarness(
-        timings=NotificationTimings(storm_size=1, flap_window=60, flap_start=3)
-    )
+    harness = ManagerHarness(timings=NotificationTimings(storm_size=1, flap_window=60, flap_start=3))
     restless = alert("gpu_lost", "n2", "GPU-2")
     harness.tick(alert("gpu_lost", "n1", "GPU-1"))
     harness.wait(2)

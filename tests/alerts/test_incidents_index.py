@@ -10,34 +10,34 @@ import msgspec
 import pytest
 
 from alerts.incidents.index import IncidentIndex
-from alerts.incidents.state import (
-    IncidentMemory,
-    IncidentRecord,
-    RecordKey,
-    SilenceWindow,
-    StoredRecord,
-    TrackedAlert,
-)
+from alerts.incidents.state import IncidentMemory, IncidentRecord, RecordKey, SilenceWindow, StoredRecord, TrackedAlert
 from api.alerts import NotificationState, Severity, Silence
 from tests.alerts.deliveries import POLICIES, alert
 
 HOT = alert("thermal", gpu="GPU-a")
 TRACKED = TrackedAlert(order=1, alert=HOT)
 INCIDENT = IncidentRecord(
-    key="i", base="0/i", order=2, group={"rule": "thermal"}, place=("gpu", "GPU-a"),
-    severity=Severity.PAGE, began=0, changed=0, opened=0.0, joined=0.0, wait_until=0.0,
-)  # fmt: skip
+    key="i",
+    base="0/i",
+    order=2,
+    group={"rule": "thermal"},
+    place=("gpu", "GPU-a"),
+    severity=Severity.PAGE,
+    began=0,
+    changed=0,
+    opened=0.0,
+    joined=0.0,
+    wait_until=0.0,
+)
 WINDOW = SilenceWindow(
-    silence=Silence(id="w", matchers=(), who="ada", why="x", starts=0, ends=9),
-    order=3, starts=0.0, ends=9.0,
-)  # fmt: skip
+    silence=Silence(id="w", matchers=(), who="ada", why="x", starts=0, ends=9), order=3, starts=0.0, ends=9.0
+)
 KEYS = {
     TrackedAlert: RecordKey("case", HOT.key),
     IncidentRecord: RecordKey("dossier", "i"),
     SilenceWindow: RecordKey("window", "w"),
 }
-FIELDS = [(type(record), name) for record in (TRACKED, INCIDENT, WINDOW)
-          for name in record.__struct_fields__]  # fmt: skip
+FIELDS = [(type(record), name) for record in (TRACKED, INCIDENT, WINDOW) for name in record.__struct_fields__]
 
 
 def filled() -> IncidentIndex:
@@ -52,9 +52,7 @@ def filled() -> IncidentIndex:
 
 def record_of(index: IncidentIndex, kind: type[StoredRecord]) -> Any:
     """Return the one record of a kind."""
-    tables: tuple[typing.Mapping[str, StoredRecord], ...] = (
-        index.alerts, index.incidents, index.windows,
-    )  # fmt: skip
+    tables: tuple[typing.Mapping[str, StoredRecord], ...] = (index.alerts, index.incidents, index.windows)
     return next(one for table in tables for one in table.values() if isinstance(one, kind))
 
 

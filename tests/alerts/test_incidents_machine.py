@@ -108,10 +108,15 @@ class RestartComparison(RuleBasedStateMachine):
         for harness in self.harnesses:
             begins = harness.wall + starts * SECOND
             _, step = harness.manager.silence(
-                parse_all([matcher]), who="ada", why="x", starts=begins,
-                ends=begins + lasts * SECOND, maintenance=maintenance,
-                now=harness.now, wall_ns=harness.wall,
-            )  # fmt: skip
+                parse_all([matcher]),
+                who="ada",
+                why="x",
+                starts=begins,
+                ends=begins + lasts * SECOND,
+                maintenance=maintenance,
+                now=harness.now,
+                wall_ns=harness.wall,
+            )
             harness.keep(step)
         self.unstored = False
 
@@ -136,9 +141,7 @@ class RestartComparison(RuleBasedStateMachine):
         answers = []
         for harness in self.harnesses:
             try:
-                thing, step = getattr(harness.manager, what)(
-                    key, now=harness.now, wall_ns=harness.wall, **how
-                )
+                thing, step = getattr(harness.manager, what)(key, now=harness.now, wall_ns=harness.wall, **how)
             except IncidentError as error:
                 answers.append(str(error))
             else:
@@ -295,9 +298,7 @@ THERMAL = index_of("thermal/n1/GPU-n1-0")
 CONTAINED = index_of("ecc_contained/n1/GPU-n1-0")
 
 
-def test_an_alert_that_outlived_its_hour_in_an_incident_is_forgotten_alike_after_a_restart() -> (
-    None
-):
+def test_an_alert_that_outlived_its_hour_in_an_incident_is_forgotten_alike_after_a_restart() -> None:
     """Found by Hypothesis: the restarted manager forgot the alert when its incident closed, the
     other one up to an hour later. When the alert fired again, only one of them counted it as new, and the
     ids of silences, which contain that count, differed from then on."""
@@ -355,9 +356,7 @@ def test_an_alert_that_was_silenced_waits_from_the_end_of_the_silence() -> None:
 
 
 @pytest.mark.parametrize("seconds", [496.007, 496.021, 496.056])
-def test_an_alert_that_is_forgotten_at_that_very_instant_does_not_hang_the_manager(
-    seconds: float,
-) -> None:
+def test_an_alert_that_is_forgotten_at_that_very_instant_does_not_hang_the_manager(seconds: float) -> None:
     """In floats, `496.007 + 3600 <= 4096.007` while `4096.007 - 496.007 < 3600`."""
     harness = ManagerHarness()
     [one] = [one for one in ALERTS if one.key == "thermal/n1/GPU-n1-0"]

@@ -10,16 +10,7 @@ from alerts.incidents.state import MAX_TIMELINE
 from alerts.incidents.suppression import AlertSuppressor
 from api.alerts import Action, NotificationState, Severity, Silence
 from telemetry.errors import ConfigError, IncidentError
-from tests.alerts.deliveries import (
-    SECOND,
-    ManagerHarness,
-    acknowledge,
-    alert,
-    described,
-    over,
-    silenced,
-    trip,
-)
+from tests.alerts.deliveries import SECOND, ManagerHarness, acknowledge, alert, described, over, silenced, trip
 
 HOT = alert("thermal", gpu="GPU-a")
 LOST = alert("gpu_lost", gpu="GPU-a")
@@ -68,9 +59,7 @@ def test_who_gives_it_back_has_it_told_again() -> None:
     harness.tick(LOST)
     harness.tick()
     acknowledge(harness, LOST.key)
-    incident, step = harness.manager.unacknowledge(
-        LOST.key, who="ada", why="", now=harness.now, wall_ns=harness.wall
-    )
+    incident, step = harness.manager.unacknowledge(LOST.key, who="ada", why="", now=harness.now, wall_ns=harness.wall)
     assert incident.acknowledged is None
     assert described(step.notices) == ["trigger repeat"]
 
@@ -134,28 +123,19 @@ def test_a_ticket_that_comes_long_after_somebody_took_its_incident_is_news() -> 
 @pytest.mark.parametrize(
     ("key", "who", "until", "message"),
     [
-        (
-            "gpu_lots",
-            "ada",
-            None,
-            r"no incident 'gpu_lots'\. Did you mean|no incident 'gpu_lots'\.",
-        ),
+        ("gpu_lots", "ada", None, r"no incident 'gpu_lots'\. Did you mean|no incident 'gpu_lots'\."),
         ("", "ada", None, "no incident ''"),
         (LOST.key, "  ", None, "acknowledge: who is missing"),
         (LOST.key, "a" * 501, None, "has 501 characters. Use at most 500"),
         (LOST.key, "ada", 1, "its end has passed"),
     ],
 )
-def test_an_acknowledgement_that_makes_no_sense_is_refused(
-    key: str, who: str, until: int | None, message: str
-) -> None:
+def test_an_acknowledgement_that_makes_no_sense_is_refused(key: str, who: str, until: int | None, message: str) -> None:
     harness = ManagerHarness()
     harness.tick(LOST)
     before = harness.manager.incidents()
     with pytest.raises(IncidentError, match=message):
-        harness.manager.acknowledge(
-            key, who=who, why="", until=until, now=harness.now, wall_ns=harness.wall
-        )
+        harness.manager.acknowledge(key, who=who, why="", until=until, now=harness.now, wall_ns=harness.wall)
     assert harness.manager.incidents() == before
 
 
@@ -163,9 +143,7 @@ def test_what_is_over_or_ambiguous_cannot_be_taken() -> None:
     harness = ManagerHarness()
     harness.tick(LOST, alert("gpu_lost", gpu="GPU-b"))
     harness.tick()
-    with pytest.raises(
-        IncidentError, match=r"'gpu_lost-' may be gpu_lost-.*, gpu_lost-.*Write more"
-    ):
+    with pytest.raises(IncidentError, match=r"'gpu_lost-' may be gpu_lost-.*, gpu_lost-.*Write more"):
         acknowledge(harness, "gpu_lost-")
     key = harness.manager.incidents()[0].key
     harness.tick(over(LOST))
@@ -173,9 +151,7 @@ def test_what_is_over_or_ambiguous_cannot_be_taken() -> None:
     with pytest.raises(IncidentError, match="is over"):
         acknowledge(harness, key)
     with pytest.raises(IncidentError, match="nobody has acknowledged"):
-        harness.manager.unacknowledge(
-            harness.only().key, who="ada", why="", now=harness.now, wall_ns=harness.wall
-        )
+        harness.manager.unacknowledge(harness.only().key, who="ada", why="", now=harness.now, wall_ns=harness.wall)
 
 
 # -- Silence --------------------------------------------------------------------------------------
@@ -201,25 +177,25 @@ def test_a_silence_may_end_by_hand_and_begin_later() -> None:
     harness = ManagerHarness()
     silence, step = harness.manager.silence(
         parse_all(["rule=~gpu_.*"]),
-        who="ada", why="drill", starts=harness.wall + 60 * SECOND, ends=harness.wall + 3600 * SECOND,
-        now=harness.now, wall_ns=harness.wall,
-    )  # fmt: skip
+        who="ada",
+        why="drill",
+        starts=harness.wall + 60 * SECOND,
+        ends=harness.wall + 3600 * SECOND,
+        now=harness.now,
+        wall_ns=harness.wall,
+    )
     harness.keep(step)
     harness.wait(61)
     harness.tick(LOST)
     harness.wait(60)
     assert harness.sent == []
-    ended, step = harness.manager.unsilence(
-        silence.id[:6], who="bob", why="", now=harness.now, wall_ns=harness.wall
-    )
+    ended, step = harness.manager.unsilence(silence.id[:6], who="bob", why="", now=harness.now, wall_ns=harness.wall)
     harness.keep(step)
     assert ended.ends == harness.wall
     assert harness.manager.silences() == [ended]
     assert described(harness.wait(2)) == ["trigger new"]
     with pytest.raises(IncidentError, match="is over already"):
-        harness.manager.unsilence(
-            silence.id, who="bob", why="", now=harness.now, wall_ns=harness.wall
-        )
+        harness.manager.unsilence(silence.id, who="bob", why="", now=harness.now, wall_ns=harness.wall)
 
 
 def test_an_incident_that_was_told_goes_on_in_silence_and_its_end_is_told() -> None:
@@ -275,14 +251,16 @@ def test_a_silence_that_makes_no_sense_is_refused(
     harness = ManagerHarness()
     with pytest.raises(IncidentError, match=message):
         harness.manager.silence(
-            parse_all(matchers), who=who, why=why, ends=harness.wall + ends * SECOND,
-            now=harness.now, wall_ns=harness.wall,
-        )  # fmt: skip
+            parse_all(matchers),
+            who=who,
+            why=why,
+            ends=harness.wall + ends * SECOND,
+            now=harness.now,
+            wall_ns=harness.wall,
+        )
     assert harness.manager.silences() == []
     with pytest.raises(IncidentError, match="no silence 'abcdef'"):
-        harness.manager.unsilence(
-            "abcdef", who="ada", why="", now=harness.now, wall_ns=harness.wall
-        )
+        harness.manager.unsilence("abcdef", who="ada", why="", now=harness.now, wall_ns=harness.wall)
 
 
 def test_a_page_joins_no_incident_that_was_acknowledged_hours_ago() -> None:
@@ -298,9 +276,7 @@ def test_a_page_joins_no_incident_that_was_acknowledged_hours_ago() -> None:
     assert [one.action for one in notices] == [Action.TRIGGER]
 
 
-def test_a_fault_of_our_own_at_the_end_of_a_silence_leaves_nothing_silenced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_fault_of_our_own_at_the_end_of_a_silence_leaves_nothing_silenced(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = ManagerHarness()
     silenced(harness, "node=dgx-01", seconds=60)
     harness.tick(LOST)

@@ -53,9 +53,7 @@ def begin(journal: Journal, policies: Mapping[str, RulePolicy] = POLICIES) -> In
 
 def page(journal: Journal, manager: IncidentManager, at: float = 1.0) -> IncidentChanges:
     """Lose a GPU; it is notified a second later."""
-    assert journal.commit(
-        manager.receive([LOST], at, NOON + round(at * SECOND)), everywhere, [RECORD]
-    )
+    assert journal.commit(manager.receive([LOST], at, NOON + round(at * SECOND)), everywhere, [RECORD])
     step = manager.receive([], at + 1, NOON + round((at + 1) * SECOND))
     assert described(step.notices) == ["trigger new"]
     return step
@@ -66,9 +64,8 @@ def test_all_that_is_committed_is_there_after_a_restart(path: Path) -> None:
     assert journal.lost == ""
     manager = begin(journal)
     _, step = manager.silence(
-        parse_all(["rule=thermal"]), who="ada", why="x", ends=NOON + SECOND * 9999,
-        now=0.5, wall_ns=NOON,
-    )  # fmt: skip
+        parse_all(["rule=thermal"]), who="ada", why="x", ends=NOON + SECOND * 9999, now=0.5, wall_ns=NOON
+    )
     assert journal.commit(step, everywhere)
     assert journal.commit(page(journal, manager), everywhere)
     incident, step = manager.acknowledge(
@@ -109,9 +106,7 @@ def test_lives_that_are_over_are_forgotten(path: Path) -> None:
     again.close()
 
 
-def test_deliveries_of_one_incident_are_given_out_one_by_one_and_pages_first(
-    journal: Journal,
-) -> None:
+def test_deliveries_of_one_incident_are_given_out_one_by_one_and_pages_first(journal: Journal) -> None:
     manager = begin(journal)
     cold = alert("thermal", gpu="GPU-t")
     journal.commit(manager.receive([cold, LOST], 1.0, NOON + SECOND), everywhere)
@@ -138,9 +133,7 @@ def test_deliveries_of_one_incident_are_given_out_one_by_one_and_pages_first(
     assert (rest.tries, rest.due) == (0, now + 60 * SECOND)
     assert journal.settle([rest.id], DeliveryOutcome.DELIVERED, "", [tried.id])
     assert journal.chain("pager", lost.notice.incident.key) == []
-    assert journal.settle(
-        [first.id if first.id != lost.id else second.id], DeliveryOutcome.REFUSED, "404"
-    )
+    assert journal.settle([first.id if first.id != lost.id else second.id], DeliveryOutcome.REFUSED, "404")
     assert journal.due(now, 10, "pager") == []
     chats = journal.due(now, 10, "chat")
     assert journal.settle([chats[0].id], DeliveryOutcome.EXPIRED, "late")
@@ -217,9 +210,7 @@ def test_on_a_full_disk_nothing_is_lost_and_pages_go_out(path: Path) -> None:
     journal._file = full
     manager = begin(journal)
     many = [alert("gpu_lost", f"n{number}", f"GPU-{number}") for number in range(19)]
-    assert not journal.commit(
-        manager.receive([LOST, *many], 1.0, NOON + SECOND), everywhere, [RECORD]
-    )
+    assert not journal.commit(manager.receive([LOST, *many], 1.0, NOON + SECOND), everywhere, [RECORD])
     assert "full" in journal.trouble
     # Pages of one rule on many nodes wait for what may become a storm.
     step = manager.receive([], 7.0, NOON + 7 * SECOND)
@@ -237,16 +228,11 @@ def test_on_a_full_disk_nothing_is_lost_and_pages_go_out(path: Path) -> None:
     again = Journal.open(path, NOON)
     assert [one.channel for one in again.waiting()] == ["chat"] * 20
     assert again.alert_records == [RECORD]
-    assert (
-        IncidentManager(POLICIES, again.memory, now=0.0, wall_ns=NOON).incidents()
-        == manager.incidents()
-    )
+    assert IncidentManager(POLICIES, again.memory, now=0.0, wall_ns=NOON).incidents() == manager.incidents()
     again.close()
 
 
-def test_a_fault_is_still_known_after_a_write_that_had_none(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_is_still_known_after_a_write_that_had_none(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     journal._file.put("counter", "beats", 1)
     with monkeypatch.context() as patch:
         patch.setattr(JournalFile, "_write", lambda *_: 1 / 0)
@@ -280,9 +266,7 @@ again = Journal.open(path, NOON)
 assert len(again.waiting()) == 2 and again.trouble == again.lost == ""
 print("survived")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.returncode) == ("survived\n", 0), done.stderr
 
 
@@ -303,9 +287,7 @@ def filled(path: Path) -> bytes:
     journal = Journal.open(path, NOON)
     for number in range(40):
         one = alert("gpu_lost", gpu=f"GPU-{number}")
-        assert journal.commit(
-            IncidentChanges(), everywhere, [AlertRecord(alert=one, device="x" * 500)]
-        )
+        assert journal.commit(IncidentChanges(), everywhere, [AlertRecord(alert=one, device="x" * 500)])
         manager = IncidentManager(POLICIES, now=0.0, wall_ns=NOON + number * 700 * SECOND)
         journal.commit(page(journal, manager), everywhere)
     journal.close()
@@ -338,13 +320,7 @@ def test_a_file_without_its_end_is_kept_aside_and_another_begins(path: Path) -> 
     whole = filled(path)
     pages = len(whole) // 4096
     assert pages > 20
-    for length in (
-        100,
-        5000,
-        len(whole) - 64,
-        len(whole) - 1,
-        *(4096 * left for left in range(1, pages)),
-    ):
+    for length in (100, 5000, len(whole) - 64, len(whole) - 1, *(4096 * left for left in range(1, pages))):
         path.write_bytes(whole[:length])
         again = Journal.open(path, NOON)
         (aside,) = path.parent.glob("*.damaged-1")
@@ -411,9 +387,13 @@ def test_a_desk_that_lost_a_part_of_its_memory_still_tells_what_fires(kind: str)
     harness.wait(7200, every=30)
     hot, node = alert("thermal", gpu="GPU-h"), alert("node_silent", "n2")
     _, step = harness.manager.silence(
-        parse_all(["rule=thermal"]), who="ada", why="x", ends=harness.wall + 3600 * SECOND,
-        now=harness.now, wall_ns=harness.wall,
-    )  # fmt: skip
+        parse_all(["rule=thermal"]),
+        who="ada",
+        why="x",
+        ends=harness.wall + 3600 * SECOND,
+        now=harness.now,
+        wall_ns=harness.wall,
+    )
     harness.keep(step)
     harness.tick(hot, node, LOST, alert("gpu_lost", "n2", "GPU-n2"))
     harness.wait(60)
@@ -426,9 +406,7 @@ def test_a_desk_that_lost_a_part_of_its_memory_still_tells_what_fires(kind: str)
     assert held is not None
     assert held.incident in {one.key for one in harness.manager.incidents()}
     assert held.incident in {one.incident.key for one in harness.sent}
-    assert harness.state(hot) is (
-        NotificationState.NOTIFIED if kind == "window" else NotificationState.SILENCED
-    )
+    assert harness.state(hot) is (NotificationState.NOTIFIED if kind == "window" else NotificationState.SILENCED)
     new = alert("gpu_lost", "n7", "GPU-n7")
     harness.tick(new)
     assert described(harness.tick()) == ["trigger new"]

@@ -21,9 +21,7 @@ from alerts.journal.journal import Journal
 from alerts.journal.schema import prepare
 from tests.alerts.deliveries import NOON, POLICIES, SECOND
 
-OLD: dict[str, Any] = json.loads(
-    (Path(__file__).parent / "journal_of_2026.json").read_text(encoding="utf-8")
-)
+OLD: dict[str, Any] = json.loads((Path(__file__).parent / "journal_of_2026.json").read_text(encoding="utf-8"))
 EXPECTED = OLD["expected"]
 LATER = NOON + 85 * SECOND
 BLOBS = {"record": 2, "life": 1, "channel": 1, "incident": 3, "notice": 2}
@@ -37,10 +35,7 @@ def path(tmp_path: Path) -> Path:
     connection, _ = prepare(path)
     for table, rows in OLD["tables"].items():
         for row in rows:
-            values = [
-                one.encode() if number == BLOBS.get(table) else one
-                for number, one in enumerate(row)
-            ]
+            values = [one.encode() if number == BLOBS.get(table) else one for number, one in enumerate(row)]
             connection.execute(f"insert into {table} values ({','.join('?' * len(row))})", values)
     connection.close()
     return path
@@ -59,9 +54,7 @@ def manager(journal: Journal) -> IncidentManager:
     return IncidentManager(POLICIES, journal.memory, timings=timings, now=0.0, wall_ns=LATER)
 
 
-def test_an_earlier_journal_is_read_without_loss(
-    journal: Journal, manager: IncidentManager
-) -> None:
+def test_an_earlier_journal_is_read_without_loss(journal: Journal, manager: IncidentManager) -> None:
     assert journal.lost == ""
     assert [record.alert.rule for record in journal.alert_records] == ["gpu_lost"]
     assert journal.channel_state("am") == b"{}"
@@ -71,10 +64,7 @@ def test_an_earlier_journal_is_read_without_loss(
         *(key for key, *_ in EXPECTED["incidents"]),
         *EXPECTED["recent"],
     }
-    found = [
-        [one.key, one.firing, one.acknowledged and one.acknowledged.who]
-        for one in manager.incidents()
-    ]
+    found = [[one.key, one.firing, one.acknowledged and one.acknowledged.who] for one in manager.incidents()]
     assert found == [[key, firing, who] for key, _, firing, who in EXPECTED["incidents"]]
     assert [one.key for one in manager.recent()] == EXPECTED["recent"]
     assert [one.id for one in manager.silences()] == EXPECTED["silences"]
@@ -90,9 +80,7 @@ def test_alerts_of_an_earlier_journal_keep_their_state(manager: IncidentManager)
     assert states == {"told", "inhibited", "silenced", "storm"}
 
 
-def test_records_are_stored_under_the_names_of_the_earlier_format(
-    journal: Journal, manager: IncidentManager
-) -> None:
+def test_records_are_stored_under_the_names_of_the_earlier_format(journal: Journal, manager: IncidentManager) -> None:
     """So that an earlier version can read them too."""
     memory, index = journal.memory, manager.index
     now = {
@@ -130,9 +118,7 @@ def _without_added(body: Any) -> Any:
     alert ended, what to do, its remediation and owner, its faults and their units, what a storm shares, and when an incident waited, counted and escalated."""
     match body:
         case dict():
-            return {
-                name: _without_added(one) for name, one in body.items() if (name, one) not in _ADDED
-            }
+            return {name: _without_added(one) for name, one in body.items() if (name, one) not in _ADDED}
         case list():
             return [_without_added(one) for one in body]
     return body

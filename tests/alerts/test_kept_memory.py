@@ -43,9 +43,10 @@ class Rated(Plant):
                 uuid = f"GPU-{node}{number}"
                 self.wrong[uuid] = {"gpu_utilization_ratio": 0.9, "gpu_pcie_replays_total": 5.0}
                 self.wrong[f"{uuid}/0"] = {
-                    "link_crc_errors_total": 5.0, "link_replays_total": 5.0,
+                    "link_crc_errors_total": 5.0,
+                    "link_replays_total": 5.0,
                     "link_recoveries_successful_total": 0.0,
-                }  # fmt: skip
+                }
 
     def grow(self, seconds: float, each: float) -> None:
         """Let time pass in which the counters of one GPU grow by so much a second."""
@@ -130,8 +131,7 @@ def test_a_changed_condition_or_another_board_has_nothing_of_it() -> None:
     plant.grow(2 * WINDOW, 0.0)
     plant.grow(800, 0.03)
     plant.rules = [
-        msgspec.structs.replace(rule, when=msgspec.structs.replace(rule.when, window=1801.0))
-        for rule in RULES
+        msgspec.structs.replace(rule, when=msgspec.structs.replace(rule.when, window=1801.0)) for rule in RULES
     ]
     assert plant.restart(60) == 0
     other = Rated()
@@ -167,7 +167,7 @@ def test_the_file_is_read_again_and_a_damaged_one_costs_only_the_memory(
     assert "counted anew" in caplog.text
     short = msgspec.structs.replace(
         kept.rules[0], arrays=[{name: body[:-4] for name, body in one.items()} for one in kept.rules[0].arrays]
-    )  # fmt: skip
+    )
     damaged = msgspec.structs.replace(kept, rules=[short, *kept.rules[1:]])
     again = Rated()
     again.engine.recall(again.fleet, [], again.now, again.wall)

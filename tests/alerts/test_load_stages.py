@@ -66,9 +66,7 @@ def test_each_worse_limit_pages_anew_also_after_an_acknowledgement(harness: Mana
     assert pages(harness) == [CONTINUOUS, OVERLOAD, WARM, HOT]
 
 
-def test_a_load_that_falls_pages_nobody_within_the_grace_of_its_milder_limit(
-    harness: ManagerHarness,
-) -> None:
+def test_a_load_that_falls_pages_nobody_within_the_grace_of_its_milder_limit(harness: ManagerHarness) -> None:
     """The mean of a minute remembers the overload: 90 s for it, the usual 15 s for any other."""
     harness.tick(*map(exceeded, (CONTINUOUS, OVERLOAD, HOT)))
     harness.wait(60)
@@ -95,9 +93,7 @@ def test_all_limits_that_end_with_the_worst_page_nobody_again(harness: ManagerHa
     assert harness.manager.incidents() == []
 
 
-def test_what_was_notified_of_a_milder_limit_goes_on_below_a_worse_one(
-    harness: ManagerHarness,
-) -> None:
+def test_what_was_notified_of_a_milder_limit_goes_on_below_a_worse_one(harness: ManagerHarness) -> None:
     """Nothing is announced as resolved that fires, and the worse one's end rings nobody again."""
     harness.tick(exceeded(OVERLOAD))
     harness.wait(60)

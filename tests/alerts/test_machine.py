@@ -23,17 +23,8 @@ def lives(histories: list[list[int]]) -> list[list[int]]:
     for tick in range(len(histories[0])):
         verdicts = np.array([history[tick] for history in histories], np.int8)
         before = life.phase.copy()
-        fires, resolves = step(
-            life,
-            Evaluation(verdicts),
-            now=float(tick),
-            wall=tick * SECOND,
-            hold=HOLD,
-            keep=KEEP,
-        )
-        assert set(fires) == set(
-            np.flatnonzero((life.phase == AlertPhase.FIRING) & (before != AlertPhase.FIRING))
-        )
+        fires, resolves = step(life, Evaluation(verdicts), now=float(tick), wall=tick * SECOND, hold=HOLD, keep=KEEP)
+        assert set(fires) == set(np.flatnonzero((life.phase == AlertPhase.FIRING) & (before != AlertPhase.FIRING)))
         assert set(resolves["row"]) == set(
             np.flatnonzero((life.phase == AlertPhase.INACTIVE) & (before == AlertPhase.FIRING))
         )
@@ -72,9 +63,7 @@ HISTORIES = st.integers(1, 5).flatmap(
 
 
 @given(HISTORIES)
-def test_never_fires_early_never_moves_on_unknown_and_rows_mind_their_own(
-    histories: list[list[int]],
-) -> None:
+def test_never_fires_early_never_moves_on_unknown_and_rows_mind_their_own(histories: list[list[int]]) -> None:
     for history, phases in zip(histories, lives(histories), strict=True):
         assert [phases] == lives([history])
         previous = int(AlertPhase.INACTIVE)

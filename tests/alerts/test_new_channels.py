@@ -16,11 +16,7 @@ from alerts.journal.journal import Journal
 from api.alerts import Alert, DeliveryOutcome, Severity
 from tests.alerts.deliveries import ManagerHarness, acknowledge, alert, over, silenced
 
-ARRIVED, REFUSED, EXPIRED = (
-    DeliveryOutcome.DELIVERED,
-    DeliveryOutcome.REFUSED,
-    DeliveryOutcome.EXPIRED,
-)
+ARRIVED, REFUSED, EXPIRED = (DeliveryOutcome.DELIVERED, DeliveryOutcome.REFUSED, DeliveryOutcome.EXPIRED)
 LOST = alert("gpu_lost", gpu="GPU-a")
 HOT = alert("thermal", "dgx-02", "GPU-b")
 TICKET = alert("thermal", "dgx-03", "GPU-c", severity=Severity.TICKET)
@@ -40,9 +36,7 @@ class Site:
 
     def start(self, *, down: float = 60.0, **channels: dict[str, Any]) -> None:
         """Begin a life with these channels."""
-        self.start_with(
-            AlertsConfig(channels=channels, working_hours=("mon-sun 00:00-24:00",)), down
-        )
+        self.start_with(AlertsConfig(channels=channels, working_hours=("mon-sun 00:00-24:00",)), down)
 
     def start_with(self, config: AlertsConfig, down: float = 60.0) -> None:
         """Begin a life with these settings."""
@@ -55,7 +49,7 @@ class Site:
         memory = journal.memory
         self.new = NewChannels(
             config.notifiers(), self.router, memory.channels, memory.incidents, harness.now, harness.wall
-        )  # fmt: skip
+        )
         self.keep(self.new.changes())
 
     def end(self) -> None:
@@ -75,9 +69,7 @@ class Site:
             self.journal.settle([one.id for one in sent], outcome)
         return sorted(f"{one.channel} {one.notice.action} {one.notice.reason}" for one in sent)
 
-    def tick(
-        self, *changes: Alert, recovering: str = "", outcome: DeliveryOutcome | None = ARRIVED
-    ) -> list[str]:
+    def tick(self, *changes: Alert, recovering: str = "", outcome: DeliveryOutcome | None = ARRIVED) -> list[str]:
         """A second of a life: changes of alerts, and what is told of them and to new channels."""
         harness = self.harness
         harness.now, harness.wall = harness.now + 1, harness.wall + 1_000_000_000
@@ -151,9 +143,7 @@ def test_what_somebody_has_acknowledged_or_silenced_is_told_once_that_ends(site:
     assert site.told(60) == []
     assert site.told(300) == ["phone trigger new_channel"]  # the silence is over
     harness = site.harness
-    _, step = harness.manager.unacknowledge(
-        keys["gpu_lost"], who="ada", why="", now=harness.now, wall_ns=harness.wall
-    )
+    _, step = harness.manager.unacknowledge(keys["gpu_lost"], who="ada", why="", now=harness.now, wall_ns=harness.wall)
     assert site.keep(step) == ["phone trigger repeat"]
     assert site.told() == []  # that was it
 
@@ -187,10 +177,7 @@ def test_a_storm_is_told_and_not_each_of_it(site: Site) -> None:
 
 def test_only_channels_that_a_route_leads_to_are_told(site: Site) -> None:
     channels = {"oncall": ONCALL, "phone": PHONE, "chat": {"type": "webhook", "url": "http://h/c"}}
-    routes = (
-        RouteConfig(match=("rule=gpu_lost",), channels=("phone",)),
-        RouteConfig(channels=("oncall",)),
-    )
+    routes = (RouteConfig(match=("rule=gpu_lost",), channels=("phone",)), RouteConfig(channels=("oncall",)))
     site.start(oncall=ONCALL)
     site.tick(LOST, HOT)
     site.told()
@@ -225,9 +212,7 @@ def test_a_channel_of_an_escalation_hears_of_what_has_come_to_its_step(site: Sit
 
 
 @pytest.mark.parametrize("outcome", [REFUSED, EXPIRED])
-def test_a_channel_that_is_mended_hears_of_what_it_could_not_take(
-    site: Site, outcome: DeliveryOutcome
-) -> None:
+def test_a_channel_that_is_mended_hears_of_what_it_could_not_take(site: Site, outcome: DeliveryOutcome) -> None:
     site.start(oncall=ONCALL, phone=PHONE)
     site.tick(LOST, outcome=outcome)
     assert site.told(outcome=outcome) == ["oncall trigger new", "phone trigger new"]
@@ -289,9 +274,7 @@ def test_a_crash_before_it_is_told_loses_nothing(site: Site) -> None:
     assert site.told() == ["phone trigger new_channel"]
 
 
-def test_members_that_are_restarted_one_after_the_other_make_the_same_notice(
-    tmp_path: Path,
-) -> None:
+def test_members_that_are_restarted_one_after_the_other_make_the_same_notice(tmp_path: Path) -> None:
     """So that its claim lets one of them send it."""
     ids = []
     for name, down in (("first", 60.0), ("second", 600.0)):

@@ -44,19 +44,13 @@ def test_what_a_lost_drive_takes_with_it_is_one_finding() -> None:
         "I/O error, dev nvme5n1, sector 64 op 0x1:(WRITE) flags 0x800 phys_seg 1 prio class 2",
         "EXT4-fs (nvme5n1p3): Remounting filesystem read-only",
     )
-    assert (one.severity.value, one.fault, one.unit, one.count) == (
-        "page",
-        "drive_lost",
-        "nvme5",
-        4,
-    )
+    assert (one.severity.value, one.fault, one.unit, one.count) == ("page", "drive_lost", "nvme5", 4)
     assert "filesystem_readonly (nvme5n1p3)" in one.action
 
 
 def test_a_drive_is_no_cause_of_what_another_has() -> None:
     found = said(
-        "nvme nvme1: Removing after probe failure status: -19",
-        "EXT4-fs (nvme10n1p3): Remounting filesystem read-only",
+        "nvme nvme1: Removing after probe failure status: -19", "EXT4-fs (nvme10n1p3): Remounting filesystem read-only"
     )
     assert {unit for *_, unit in found} == {"nvme1", "nvme10n1p3"}
 
@@ -76,14 +70,15 @@ def test_a_drive_is_no_cause_of_what_another_has() -> None:
          [("ticket", "host_memory_corrected", "DIMM_A1")]),
     ],
 )  # fmt: skip
-def test_what_has_ended_and_what_comes_again(
-    lines: list[str], expected: list[tuple[str, str, str | None]]
-) -> None:
+def test_what_has_ended_and_what_comes_again(lines: list[str], expected: list[tuple[str, str, str | None]]) -> None:
     assert said(*lines) == expected
 
 
-@pytest.mark.parametrize("stamp", ["[{}.5] ", "Nov 20 10:00:{:02} n1 kernel: ", "Nov 20 10:00:01 n1 kernel: "],
-                         ids=["boot", "clock", "one second"])  # fmt: skip
+@pytest.mark.parametrize(
+    "stamp",
+    ["[{}.5] ", "Nov 20 10:00:{:02} n1 kernel: ", "Nov 20 10:00:01 n1 kernel: "],
+    ids=["boot", "clock", "one second"],
+)
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
@@ -94,12 +89,10 @@ def test_what_has_ended_and_what_comes_again(
         (["nfs: server s3 not responding, still trying", "nfs: server s3 OK"], []),
     ],
 )
-def test_a_log_with_its_newest_line_first_says_the_same(
-    lines: list[str], expected: list[str], stamp: str
-) -> None:
+def test_a_log_with_its_newest_line_first_says_the_same(lines: list[str], expected: list[str], stamp: str) -> None:
     """By the times of its lines, and by their order where those are of one second."""
     log = [stamp.format(n) + line for n, line in enumerate(lines, 10)]
-    log.append("Nov 20 11:00:00 n1 kernel: EDAC MC: failed" if "01" in stamp else "[1000] EDAC MC: failed")  # fmt: skip
+    log.append("Nov 20 11:00:00 n1 kernel: EDAC MC: failed" if "01" in stamp else "[1000] EDAC MC: failed")
     for text in (log, log[::-1]):
         diagnosis = Diagnosis()
         diagnosis.next_log("x")
@@ -143,19 +136,24 @@ def test_a_record_of_the_firmware_names_its_gpu() -> None:
     """A second record, of a bridge, is another."""
     (gpu, port) = diagnose(
         *RECORD.split("\n"),
-        *RECORD.replace("{2}", "{3}").replace("4f:00.0", "4e:01.0").replace("0x10de", "0x8086")
-        .replace("030200", "060400").split("\n"),
-    )  # fmt: skip
+        *RECORD.replace("{2}", "{3}")
+        .replace("4f:00.0", "4e:01.0")
+        .replace("0x10de", "0x8086")
+        .replace("030200", "060400")
+        .split("\n"),
+    )
     assert (gpu.severity.value, gpu.fault, gpu.gpu) == ("page", "pcie_errors", "0000:4f:00.0")
-    assert (port.severity.value, port.fault, port.unit) == ("ticket", "pcie_device_errors", "0000:4e:01.0")  # fmt: skip
+    assert (port.severity.value, port.fault, port.unit) == ("ticket", "pcie_device_errors", "0000:4e:01.0")
 
 
 def test_an_oops_is_told_with_the_module_of_its_stack() -> None:
     """That of a GPU's driver is a page."""
-    lines = ["BUG: kernel NULL pointer dereference, address: 0000000000000010",
-             "#PF: error_code(0x0000) - not-present page",
-             "Oops: 0000 [#1] PREEMPT SMP NOPTI",
-             "RIP: 0010:_nv041234rm+0x11/0x90 [nvidia]"]  # fmt: skip
+    lines = [
+        "BUG: kernel NULL pointer dereference, address: 0000000000000010",
+        "#PF: error_code(0x0000) - not-present page",
+        "Oops: 0000 [#1] PREEMPT SMP NOPTI",
+        "RIP: 0010:_nv041234rm+0x11/0x90 [nvidia]",
+    ]
     diagnosis = Diagnosis()
     diagnosis.next_log("x")
     diagnosis.feed("".join(f"[50.1] {line}\n" for line in lines))
@@ -166,20 +164,20 @@ def test_an_oops_is_told_with_the_module_of_its_stack() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "severity"),
-    [("nvidia_uvm", "page"), ("amdgpu", "page"), ("xe", "page"), ("xen_netback", "ticket")],
+    ("module", "severity"), [("nvidia_uvm", "page"), ("amdgpu", "page"), ("xe", "page"), ("xen_netback", "ticket")]
 )
 def test_an_oops_is_a_page_in_the_modules_of_gpus_only(module: str, severity: str) -> None:
     (one,) = diagnose(
-        "BUG: kernel NULL pointer dereference, address: 0000000000000010",
-        f"RIP: 0010:qux_poll+0x11/0x90 [{module}]",
+        "BUG: kernel NULL pointer dereference, address: 0000000000000010", f"RIP: 0010:qux_poll+0x11/0x90 [{module}]"
     )
     assert (one.severity.value, one.fault) == (severity, "kernel_oops")
 
 
 def test_a_task_that_hangs_in_the_driver_is_told_once() -> None:
-    lines = ["[5.1] INFO: task python:12 blocked for more than 120 seconds.",
-             "[5.1]  ? os_acquire_mutex+0x35/0x40 [nvidia]"]  # fmt: skip
+    lines = [
+        "[5.1] INFO: task python:12 blocked for more than 120 seconds.",
+        "[5.1]  ? os_acquire_mutex+0x35/0x40 [nvidia]",
+    ]
     diagnosis = Diagnosis()
     diagnosis.next_log("x")
     diagnosis.feed("\n".join(lines))
@@ -193,9 +191,11 @@ def test_a_task_that_hangs_in_the_driver_takes_no_other_nodes_finding_away() -> 
     diagnosis.feed(hung.format(1, "n2"))
     diagnosis.next_log("y")
     diagnosis.feed(
-        hung.format(1, "n1") + hung.format(5, "n2") + hung.format(9, "n1")
+        hung.format(1, "n1")
+        + hung.format(5, "n2")
+        + hung.format(9, "n1")
         + "Nov 20 10:00:09 n1 kernel:  ? os_acquire_mutex+0x35/0x40 [nvidia]\n"
-    )  # fmt: skip
+    )
     found = {(one.fault, one.node, one.count) for one in diagnosis.incidents()}
     assert found == {("driver_hung", "n1", 1), ("task_hung", "n1", 1), ("task_hung", "n2", 2)}
 

@@ -22,14 +22,12 @@ from tests.alerts.test_statements import event_of
 
 HEARTBEAT = "NVRM: GPU5 _kgspRpcRecvPoll: GSP RM heartbeat timed out"
 BAD_STATE = "NVRM: GPU7 _kgspBootGspRm: (the GPU is likely in a bad state and may need to be reset)"
-UVM = (
-    "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot"
-    " to recover."
-)
+UVM = "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover."
 WATCHED = [
-    rule for rule in RULES
+    rule
+    for rule in RULES
     if rule.name in {"driver_fault", "driver_oddity", "gpu_lost", "gsp_dead", "node_fault", "node_oddity"}
-]  # fmt: skip
+]
 LOST = "NVRM: GPU0 _issueRpcAndWait: rpcSendMessage failed with status 0x0000000f for fn 10!"
 
 
@@ -53,12 +51,7 @@ class Watched(Plant):
         """Start the aggregator, with what its journal holds."""
         memory = memory_of(self._incidents) if self._incidents else None
         self.pipeline = AlertPipeline(
-            self.rules,
-            self._store,
-            memory=memory,
-            records=self._alerts,
-            now=self.now,
-            wall=self.wall,
+            self.rules, self._store, memory=memory, records=self._alerts, now=self.now, wall=self.wall
         )
         self.engine = self.pipeline.engine
 
@@ -79,9 +72,7 @@ class Watched(Plant):
         while self.now < end:
             self.now += 1 if events or self.now < end - seconds + 20 else 10
             self.hear()
-            self.pipeline.evaluate(
-                self.fleet, self.now, self.wall, events, listening=True, snapshots=()
-            )
+            self.pipeline.evaluate(self.fleet, self.now, self.wall, events, listening=True, snapshots=())
             events = []
             due = self.pipeline.manager.next_due()
             if due is not None and due < self.now + 1:
@@ -92,9 +83,7 @@ class Watched(Plant):
         found = event_of(line) if isinstance(line, str) else line
         self._number += 1
         node = "b" if found.node == "b" else (found.gpu or "GPU-a")[4]
-        return msgspec.structs.replace(
-            found, id=f"1-{self._number}", node=node, at=self.wall + 1_000_000_000
-        )
+        return msgspec.structs.replace(found, id=f"1-{self._number}", node=node, at=self.wall + 1_000_000_000)
 
 
 @pytest.fixture
@@ -142,7 +131,9 @@ def test_a_fault_beside_the_gpus_rings_for_each_part_that_it_names(watched: Watc
     assert "Drain the node and reboot it" in text
     (alert,) = [one for one in watched.engine.alerts() if one.rule == "node_fault"]
     assert alert.faults == ("nic_failed 0000:9c:00.0", "nic_failed 0000:9d:00.0")
-    (ticket,) = watched.play(60, "[171168.620236] DMAR: [DMA Read] Request device [9c:00.0] fault addr 0x1f [fault reason 0x05] x")  # fmt: skip
+    (ticket,) = watched.play(
+        60, "[171168.620236] DMAR: [DMA Read] Request device [9c:00.0] fault addr 0x1f [fault reason 0x05] x"
+    )
     assert ticket.incident.severity is Severity.TICKET
 
 
@@ -169,9 +160,7 @@ def test_what_was_rung_is_known_after_a_restart(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_every_fault_ends_when_the_driver_is_quiet_for_long_enough(
-    watched: Watched, restart: bool
-) -> None:
+def test_every_fault_ends_when_the_driver_is_quiet_for_long_enough(watched: Watched, restart: bool) -> None:
     for line in (HEARTBEAT, BAD_STATE):
         watched.play(300, line)
     if restart:
@@ -180,10 +169,7 @@ def test_every_fault_ends_when_the_driver_is_quiet_for_long_enough(
     watched.play(3700)
     over = [one for one in watched.notices[ended:] if one.action is Action.RESOLVE]
     assert sorted(text for (text,) in lines(over)) == sorted(
-        one.advice
-        for page in watched.notices[:ended]
-        if page.action is Action.TRIGGER
-        for one in page.incident.alerts
+        one.advice for page in watched.notices[:ended] if page.action is Action.TRIGGER for one in page.incident.alerts
     )
     assert watched.pipeline.manager.incidents() == []
     assert len(watched.play(60, HEARTBEAT)) == 1
@@ -213,12 +199,8 @@ def test_what_the_driver_says_beside_a_page_of_a_gpu_is_no_page_of_the_node(
     assert later.incident.alerts[0].rule == "driver_fault"
 
 
-@pytest.mark.parametrize(
-    ("number", "node", "alone"), [(79, "b", False), (31, "a", False), (79, "a", True)]
-)
-def test_nothing_else_spares_the_node(
-    watched: Watched, number: int, node: str, alone: bool
-) -> None:
+@pytest.mark.parametrize(("number", "node", "alone"), [(79, "b", False), (31, "a", False), (79, "a", True)])
+def test_nothing_else_spares_the_node(watched: Watched, number: int, node: str, alone: bool) -> None:
     """Not a fault of another node, nor one that pages nobody."""
     pages = watched.play(3, xid(number, f"GPU-{node}0")) + watched.play(60, UVM)
     rules = [one.incident.alerts[0].rule for one in pages]

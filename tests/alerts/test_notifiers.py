@@ -91,9 +91,7 @@ async def test_each_kind_tells_and_knows_that_it_arrived(kind: str, tmp_path: Pa
 def full() -> Notice:
     """A page about two GPUs of which all is known that can be."""
     lead, other = (
-        msgspec.structs.replace(
-            alert(gpu=gpu, labels={"process": "python (pid 4242)"}), limit_text="none"
-        )
+        msgspec.structs.replace(alert(gpu=gpu, labels={"process": "python (pid 4242)"}), limit_text="none")
         for gpu in (3, 5)
     )
     return notice(about=incident("gpu_lost-1", alerts=[lead, other]))
@@ -107,12 +105,23 @@ async def test_each_kind_says_all_that_whoever_is_woken_needs(kind: str, tmp_pat
         assert isinstance(await send(full()), Delivered)
     said = json.dumps(hook.bodies, ensure_ascii=False).replace("\\", "")
     for part in (
-        "dgx-01 GPU 3 fell off the bus", "gpu_lost", "r12",
-        "GPU-00000003-0000-0000-0000-000000000003", "1652622032001", "3B:00.0", "H100",
-        "PDU-A-12,PDU-B-12", "XID 79", "none", "4711", "python (pid 4242)",
-        "Drain the node", "https://docs.example/runbook#gpu-lost",
-        "https://grafana.example/d/gpu?var-node=dgx-01", "kilowatch silence rule=gpu_lost node=dgx-01",
-    ):  # fmt: skip
+        "dgx-01 GPU 3 fell off the bus",
+        "gpu_lost",
+        "r12",
+        "GPU-00000003-0000-0000-0000-000000000003",
+        "1652622032001",
+        "3B:00.0",
+        "H100",
+        "PDU-A-12,PDU-B-12",
+        "XID 79",
+        "none",
+        "4711",
+        "python (pid 4242)",
+        "Drain the node",
+        "https://docs.example/runbook#gpu-lost",
+        "https://grafana.example/d/gpu?var-node=dgx-01",
+        "kilowatch silence rule=gpu_lost node=dgx-01",
+    ):
         assert part.replace("_", "") in said.replace("_", ""), part  # Markdown escapes a `_`
     assert "2026-08-01 12:00:00 UTC" in said or "2026-08-01T12:00:00" in said
     if kind in {"webhook", "alertmanager"}:  # theirs is a list, and they count
@@ -122,9 +131,7 @@ async def test_each_kind_says_all_that_whoever_is_woken_needs(kind: str, tmp_pat
         assert "kilowatch ack gpu_lost-1" in said.replace("\\_", "_")
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind != "apprise"]
-)  # it only says "failed"
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "apprise"])  # it only says "failed"
 @pytest.mark.parametrize(
     ("status", "more", "means"),
     [
@@ -157,9 +164,7 @@ async def test_each_kind_tells_apart_not_now_and_never(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_each_kind_takes_a_receiver_that_is_not_there_for_not_now(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_each_kind_takes_a_receiver_that_is_not_there_for_not_now(kind: str, tmp_path: Path) -> None:
     extra(kind)
     found = channel("c", settings(kind, "http://127.0.0.1:9/hook", tmp_path))
     async with open_sender() as sender:
@@ -178,9 +183,7 @@ async def test_each_kind_says_that_its_secret_cannot_be_read(kind: str, tmp_path
         assert "can't be read" in answer.reason
 
 
-async def test_a_secret_of_the_environment_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_secret_of_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONCALL_KEY", SECRET)
     hook = Hook()
     found = channel("c", {"type": "pagerduty", "key_env": "ONCALL_KEY", "url": hook.url})
@@ -210,11 +213,7 @@ def test_a_pagerduty_event_says_all_it_can() -> None:
     assert payload["source"] == "dgx-01 GPU 3"
     assert payload["severity"] == "critical"
     assert payload["timestamp"] == "2026-08-01T12:00:00.000Z"
-    assert (payload["component"], payload["group"], payload["class"]) == (
-        "GPU 3",
-        "hall-1",
-        "gpu_lost",
-    )
+    assert (payload["component"], payload["group"], payload["class"]) == ("GPU 3", "hall-1", "gpu_lost")
     assert payload["custom_details"]["Circuits"] == "PDU-A-12,PDU-B-12"
 
 
@@ -240,9 +239,7 @@ async def test_pagerduty_takes_what_we_send(tmp_path: Path) -> None:
     found = channel("c", pager.settings(tmp_path))
     async with pager.listening(), open_sender() as sender:
         for action in (Action.TRIGGER, Action.ACKNOWLEDGE, Action.RESOLVE):
-            assert isinstance(
-                await outbox.send("c", found, notice(action), LINKS, NOON, sender), Delivered
-            )
+            assert isinstance(await outbox.send("c", found, notice(action), LINKS, NOON, sender), Delivered)
     assert pager.state == {"i-1": "resolved"}
 
 
@@ -294,9 +291,7 @@ async def test_a_webhook_has_the_form_of_alertmanagers(tmp_path: Path) -> None:
         jsonschema.Draft202012Validator(WEBHOOK).validate(body)
     first, last = hook.bodies
     assert first["groupLabels"] == {"rule": "gpu_lost", "node": "dgx-01"}
-    assert [one["endsAt"] for one in first["alerts"]] == [
-        "0001-01-01T00:00:00Z", "2026-08-01T12:01:00.000Z",
-    ]  # fmt: skip
+    assert [one["endsAt"] for one in first["alerts"]] == ["0001-01-01T00:00:00Z", "2026-08-01T12:01:00.000Z"]
     assert "gpu" not in first["commonLabels"]
     assert first["commonLabels"]["node"] == "dgx-01"
     assert last["status"] == "resolved"
@@ -309,9 +304,7 @@ async def test_a_webhook_has_the_form_of_alertmanagers(tmp_path: Path) -> None:
 def test_a_slack_message_stays_within_its_limits_and_calls_nobody() -> None:
     evil = "<!channel> @here <https://evil.example|click> `rm` " + "&" * 4000
     bad = msgspec.structs.replace(alert(node="<!everyone>"), summary=evil, description=evil)
-    body = Slack().body(
-        message(notice(about=msgspec.structs.replace(incident(alerts=[bad]), title=evil)))
-    )
+    body = Slack().body(message(notice(about=msgspec.structs.replace(incident(alerts=[bad]), title=evil))))
     whole = json.dumps(body, ensure_ascii=False)
     assert "<!" not in whole
     assert "<https://evil" not in whole
@@ -337,9 +330,7 @@ async def test_apprise_tells_its_services_and_a_hang_holds_nobody_up(tmp_path: P
     silent = await asyncio.start_server(lambda _, out: held.append(out), "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     (tmp_path / "secret").write_text(f"json://127.0.0.1:{port}/")
-    found = channel(
-        "c", {"type": "apprise", "urls_file": str(tmp_path / "secret"), "timeout_seconds": 0.3}
-    )
+    found = channel("c", {"type": "apprise", "urls_file": str(tmp_path / "secret"), "timeout_seconds": 0.3})
     turns = 0
 
     async def turn() -> None:

@@ -34,9 +34,7 @@ class Told:
         self.journal = journal
         self.alerts: dict[str, Alert] = {}
         self.config = AlertsConfig(
-            channels={
-                "am": {"type": "alertmanager", "urls": list(urls), "resend_seconds": 2, **more}
-            },
+            channels={"am": {"type": "alertmanager", "urls": list(urls), "resend_seconds": 2, **more}},
             runbook_url="https://docs.example/runbook",
         )
         self.config.check()
@@ -51,9 +49,7 @@ class Told:
         """It resolves; it is shown for a turn, and gone."""
         for key, one in list(self.alerts.items()):
             if one.node == node:
-                done = msgspec.structs.replace(
-                    one, state=AlertState.RESOLVED, changed=time.time_ns()
-                )
+                done = msgspec.structs.replace(one, state=AlertState.RESOLVED, changed=time.time_ns())
                 self.outbox.feed([*self.alerts.values(), done])
                 del self.alerts[key]
 
@@ -76,9 +72,7 @@ class Told:
 
 
 @asynccontextmanager
-async def managers(
-    folder: Path, number: int = 1
-) -> AsyncIterator[tuple[Hook, list[RealAlertmanager]]]:
+async def managers(folder: Path, number: int = 1) -> AsyncIterator[tuple[Hook, list[RealAlertmanager]]]:
     """Alertmanagers that notify one webhook."""
     hook = Hook()
     found = [RealAlertmanager(folder, hook.url) for _ in range(number)]
@@ -109,13 +103,9 @@ async def test_it_receives_groups_and_resolves_what_we_tell_and_amtool_shows_it(
         async with told.running() as outbox:
             await until(lambda: hook.told("firing") == {"dgx-01", "dgx-02"})
             await until(lambda: {"gpu_lost", "thermal_hw"} <= _groups(hook))
-            lost = next(
-                body for body in hook.bodies if body["groupLabels"]["alertname"] == "gpu_lost"
-            )
+            lost = next(body for body in hook.bodies if body["groupLabels"]["alertname"] == "gpu_lost")
             assert {one["labels"]["node"] for one in lost["alerts"]} == {"dgx-01", "dgx-02"}
-            assert (
-                lost["commonAnnotations"]["runbook_url"] == "https://docs.example/runbook#gpu-lost"
-            )
+            assert lost["commonAnnotations"]["runbook_url"] == "https://docs.example/runbook#gpu-lost"
             shown = await asyncio.to_thread(real.amtool, "alertname=gpu_lost", "node=dgx-01")
             assert [one["labels"]["serial"] for one in shown] == ["1652622032001"]
             assert shown[0]["labels"]["severity"] == "critical"
@@ -129,9 +119,7 @@ async def test_it_receives_groups_and_resolves_what_we_tell_and_amtool_shows_it(
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-async def test_its_restart_loses_nothing(
-    tmp_path: Path, journal: Journal, how: signal.Signals
-) -> None:
+async def test_its_restart_loses_nothing(tmp_path: Path, journal: Journal, how: signal.Signals) -> None:
     async with managers(tmp_path) as (hook, (real,)):
         told = Told(journal, real.url)
         told.fires("dgx-01")
@@ -150,9 +138,7 @@ async def test_its_restart_loses_nothing(
     journal.close()
 
 
-async def test_our_restart_ends_what_was_being_ended_and_goes_on(
-    tmp_path: Path, journal: Journal
-) -> None:
+async def test_our_restart_ends_what_was_being_ended_and_goes_on(tmp_path: Path, journal: Journal) -> None:
     async with managers(tmp_path) as (hook, (real,)):
         told = Told(journal, real.url)
         told.fires("dgx-01")
@@ -172,9 +158,7 @@ async def test_our_restart_ends_what_was_being_ended_and_goes_on(
     journal.close()
 
 
-async def test_all_of_them_are_told_and_one_that_is_away_delays_none(
-    tmp_path: Path, journal: Journal
-) -> None:
+async def test_all_of_them_are_told_and_one_that_is_away_delays_none(tmp_path: Path, journal: Journal) -> None:
     async with managers(tmp_path, 2) as (_, (first, second)):
         await asyncio.to_thread(second.end)
         told = Told(journal, first.url, second.url)
@@ -214,9 +198,7 @@ async def test_a_channel_whose_update_raises_is_tried_again_after_a_pause_and_mi
     journal.close()
 
 
-async def test_what_one_alert_is_refused_for_costs_no_other(
-    tmp_path: Path, journal: Journal
-) -> None:
+async def test_what_one_alert_is_refused_for_costs_no_other(tmp_path: Path, journal: Journal) -> None:
     async with managers(tmp_path) as (_, (real,)):
         told = Told(journal, real.url)
         for number in range(9):
@@ -242,10 +224,7 @@ async def test_two_thousand_alerts_are_told_in_batches(tmp_path: Path, journal: 
             told.fires(f"dgx-{number:04d}")
         async with told.running() as outbox:
             await until(lambda: outbox.channels()[0].delivered == 2000)
-            async with (
-                aiohttp.ClientSession() as http,
-                http.get(f"{real.url}/api/v2/alerts") as all_,
-            ):
+            async with aiohttp.ClientSession() as http, http.get(f"{real.url}/api/v2/alerts") as all_:
                 assert len(await all_.json()) == 2000
     journal.close()
 

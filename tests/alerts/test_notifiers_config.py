@@ -77,7 +77,7 @@ CHANNEL = '[alerts.channels.c]\ntype = "{}"\n{}\n'
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[alerts]\nchanels = {}', "Did you mean 'channels'?"),
+        ("[alerts]\nchanels = {}", "Did you mean 'channels'?"),
         ('[alerts.channels.c]\nurl = "http://h/"', "alerts.channels.c.type: it has no type"),
         (CHANNEL.format("pagerdty", ""), "Did you mean 'pagerduty'?"),
         (CHANNEL.format("pagerduty", ""), "there is no integration key. Give one of key_file"),
@@ -113,10 +113,8 @@ CHANNEL = '[alerts.channels.c]\ntype = "{}"\n{}\n'
         ("[alerts]\nheartbeat = {}", "it needs one URL"),
         ('[alerts]\nheartbeat = {url = "http://h/", every = 0}', "alerts.heartbeat.every"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_meant_is_said_with_its_place_and_cure(
-    tmp_path: Path, text: str, said: str
-) -> None:
+)
+def test_what_cannot_be_meant_is_said_with_its_place_and_cure(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(written(tmp_path, text), environment={})
     assert said in str(error.value)
@@ -130,9 +128,7 @@ def test_a_secret_that_is_not_there_is_said_when_the_settings_are_opened(tmp_pat
 
 
 def test_an_empty_secret_is_none(tmp_path: Path) -> None:
-    settings = load(
-        written(tmp_path, CHANNEL.format("pagerduty", 'key_file = "KEY"')), environment={}
-    )
+    settings = load(written(tmp_path, CHANNEL.format("pagerduty", 'key_file = "KEY"')), environment={})
     (tmp_path / "key").write_text("\n")
     with pytest.raises(ConfigError, match="is empty"):
         settings.aggregator.alerts.open()

@@ -29,12 +29,8 @@ ACK, RESOLVE = Action.ACKNOWLEDGE, Action.RESOLVE
 class Site:
     """Pagers, a writer of notices, and the outbox between them."""
 
-    def __init__(
-        self, folder: Path, clock: DeliveryClock, pagers: dict[str, Pager], **more: Any
-    ) -> None:
-        self.config = AlertsConfig(
-            channels={name: pager.settings(folder, **more) for name, pager in pagers.items()}
-        )
+    def __init__(self, folder: Path, clock: DeliveryClock, pagers: dict[str, Pager], **more: Any) -> None:
+        self.config = AlertsConfig(channels={name: pager.settings(folder, **more) for name, pager in pagers.items()})
         self.config.check()
         self.clock = clock
         self.writer = NoticeWriter(folder / "journal.sqlite", clock, Router(self.config).route)
@@ -70,9 +66,7 @@ async def site(
     made.writer.journal.close()
 
 
-async def test_an_incident_is_triggered_acknowledged_and_resolved_under_one_key(
-    tmp_path: Path,
-) -> None:
+async def test_an_incident_is_triggered_acknowledged_and_resolved_under_one_key(tmp_path: Path) -> None:
     async with site(tmp_path) as (here, pager, outbox):
         for action in (TRIGGER, ACK, RESOLVE):
             here.writer.write(action)
@@ -120,9 +114,7 @@ async def test_a_refused_message_is_given_up_said_and_what_follows_is_sent(tmp_p
         assert outbox.channels()[0].refused == 1
 
 
-async def test_a_pager_that_asks_for_time_gets_it_and_so_do_all_its_messages(
-    tmp_path: Path,
-) -> None:
+async def test_a_pager_that_asks_for_time_gets_it_and_so_do_all_its_messages(tmp_path: Path) -> None:
     clock = FastClock(10)
     async with site(tmp_path, clock=clock, at_once=1) as (here, pager, outbox):
         pager.script.append(Behaviour(status=429, after="7"))
@@ -195,9 +187,7 @@ async def test_a_page_goes_before_tickets_that_wait(tmp_path: Path) -> None:
         assert [call.key for call in pager.calls][:2] == ["t-0", "page"]
 
 
-async def test_a_page_is_given_up_after_its_hours_and_its_repetition_goes_on(
-    tmp_path: Path,
-) -> None:
+async def test_a_page_is_given_up_after_its_hours_and_its_repetition_goes_on(tmp_path: Path) -> None:
     clock = FastClock(40_000)
     async with site(tmp_path, clock=clock) as (here, pager, outbox):
         pager.behave = lambda: FAILS
@@ -214,9 +204,7 @@ async def test_a_page_is_given_up_after_its_hours_and_its_repetition_goes_on(
         await until(lambda: not outbox.channels()[0].failing)
 
 
-async def test_a_ticket_that_was_held_over_the_weekend_is_not_old_when_its_first_try_fails(
-    tmp_path: Path,
-) -> None:
+async def test_a_ticket_that_was_held_over_the_weekend_is_not_old_when_its_first_try_fails(tmp_path: Path) -> None:
     friday = NOON + 6 * 86_400 * 10**9 + 7 * 3600 * 10**9
     clock = FastClock(200_000, begins=friday)
     async with site(tmp_path, clock=clock) as (here, pager, outbox):
@@ -230,9 +218,7 @@ async def test_a_ticket_that_was_held_over_the_weekend_is_not_old_when_its_first
 
 
 @pytest.mark.parametrize("hours", [1, -1, 24 * 365])
-async def test_a_step_of_the_wall_clock_holds_no_page_up_and_gives_none_up(
-    tmp_path: Path, hours: int
-) -> None:
+async def test_a_step_of_the_wall_clock_holds_no_page_up_and_gives_none_up(tmp_path: Path, hours: int) -> None:
     clock = FastClock(10)
     async with site(tmp_path, clock=clock) as (here, pager, outbox):
         pager.behave = lambda: FAILS
@@ -324,7 +310,4 @@ async def test_the_page_that_is_sent_late_says_how_things_stand_now(tmp_path: Pa
         await until(lambda: pager.opened["i-1"] == 1)
         await until(lambda: not here.writer.journal.waiting())
         (sent,) = [call for call in pager.calls if call.status == 202]
-        assert (
-            sent.body["payload"]["summary"]
-            == "[PAGE] 72 nodes are silent, since 2026-08-01 12:00 UTC"
-        )
+        assert sent.body["payload"]["summary"] == "[PAGE] 72 nodes are silent, since 2026-08-01 12:00 UTC"

@@ -63,10 +63,14 @@ class VictimParent:
 async def victim_parent(path: Path, config: AlertsConfig) -> AsyncIterator[VictimParent]:
     """Run one, and leave nothing behind."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.alerts.outbox_victims", str(path),
+        sys.executable,
+        "-m",
+        "tests.alerts.outbox_victims",
+        str(path),
         msgspec.json.encode(config, enc_hook=str).decode(),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
     found = VictimParent(process)
     try:
         yield found
@@ -79,9 +83,7 @@ async def victim_parent(path: Path, config: AlertsConfig) -> AsyncIterator[Victi
 async def test_killed_anywhere_every_incident_arrives_once_under_one_key(tmp_path: Path) -> None:
     dice = random.Random(SEED)
     pager = Pager()
-    config = AlertsConfig(
-        channels={"oncall": pager.settings(tmp_path, per_minute=60_000, burst=1000, at_once=4)}
-    )
+    config = AlertsConfig(channels={"oncall": pager.settings(tmp_path, per_minute=60_000, burst=1000, at_once=4)})
     path = tmp_path / "journal.sqlite"
     async with pager.listening(), victim_parent(path, config) as victims:
         total, lives = 0, []
@@ -107,9 +109,7 @@ async def test_killed_anywhere_every_incident_arrives_once_under_one_key(tmp_pat
                 case 1:  # the answer is on its way, and the journal is not
                     pager.answered = countdown
                 case 2:  # while the pager is ill
-                    pager.script.extend(
-                        dice.choices([ACCEPTS, FAILS, DROPS, Behaviour(seconds=0.02)], k=6)
-                    )
+                    pager.script.extend(dice.choices([ACCEPTS, FAILS, DROPS, Behaviour(seconds=0.02)], k=6))
                     pager.received = received
                 case _:  # at any time
                     asyncio.get_running_loop().call_later(dice.uniform(0, 0.12), victims.kill)

@@ -114,16 +114,31 @@ def test_a_rule_that_names_no_act_has_what_to_do_in_its_meaning() -> None:
 
 
 def test_a_part_of_kilowatch_itself_is_placed_by_its_cluster() -> None:
-    own = Alert(key="k", rule="bus_lost", state=AlertState.FIRING, severity=Severity.PAGE, node="",
-                subject=Subject.NODE, labels={"cluster": "hall-1"}, summary="kilowatch receives nothing")  # fmt: skip
+    own = Alert(
+        key="k",
+        rule="bus_lost",
+        state=AlertState.FIRING,
+        severity=Severity.PAGE,
+        node="",
+        subject=Subject.NODE,
+        labels={"cluster": "hall-1"},
+        summary="kilowatch receives nothing",
+    )
     said = page(notice(about=incident(alerts=[own])))
     assert said.title == "kilowatch receives nothing, cluster hall-1, since 12:00 UTC"
     assert "name=" not in dict(said.commands)["Silence"]
 
 
 def test_what_is_not_known_is_not_said() -> None:
-    bare = Alert(key="k", rule="silent", state=AlertState.FIRING, severity=Severity.PAGE, node="n1",
-                 subject=Subject.NODE, summary="n1 is silent")  # fmt: skip
+    bare = Alert(
+        key="k",
+        rule="silent",
+        state=AlertState.FIRING,
+        severity=Severity.PAGE,
+        node="n1",
+        subject=Subject.NODE,
+        summary="n1 is silent",
+    )
     said = text(page(notice(about=incident(alerts=[bare])), Links()))
     assert said.splitlines() == [
         "[PAGE] n1 is silent, since 12:00 UTC",
@@ -143,11 +158,21 @@ def test_a_test_offers_no_command_on_an_incident_that_does_not_exist() -> None:
 
 def test_a_circuit_is_told_by_its_name_with_value_and_limit() -> None:
     overload = Alert(
-        key="E02/circuit/A-12", id="E02", rule="circuit_overload", state=AlertState.FIRING,
-        severity=Severity.PAGE, node="", subject=Subject.CIRCUIT, name="A-12",
-        value=27.5, value_text="27.5 A", limit=25.6, limit_text="25.6 A (80 % of 32 A)",
-        summary="A-12 carries 27.5 A", runbook="e02",
-    )  # fmt: skip
+        key="E02/circuit/A-12",
+        id="E02",
+        rule="circuit_overload",
+        state=AlertState.FIRING,
+        severity=Severity.PAGE,
+        node="",
+        subject=Subject.CIRCUIT,
+        name="A-12",
+        value=27.5,
+        value_text="27.5 A",
+        limit=25.6,
+        limit_text="25.6 A (80 % of 32 A)",
+        summary="A-12 carries 27.5 A",
+        runbook="e02",
+    )
     said = text(page(notice(about=incident(alerts=[overload])), Links()))
     assert "Rule: circuit_overload (E02)\nCircuit: A-12\n" in said
     assert "Value: 27.5 A\nLimit: 25.6 A (80 % of 32 A)\n" in said
@@ -168,13 +193,9 @@ def test_many_alike_are_counted_by_node_and_some_are_named() -> None:
 
 
 def test_a_storm_begins_with_what_its_nodes_share_and_asks_for_no_remedy_of_one() -> None:
-    alerts = [
-        alert(node=f"dgx-{number:02d}", since=NOON + number * 1_000_000_000) for number in range(4)
-    ]
+    alerts = [alert(node=f"dgx-{number:02d}", since=NOON + number * 1_000_000_000) for number in range(4)]
     group = {"rule": "storm", "severity": "page"}
-    storm = msgspec.structs.replace(
-        incident(alerts=alerts), group=group, shared=("rack r12",), remediation=None
-    )
+    storm = msgspec.structs.replace(incident(alerts=alerts), group=group, shared=("rack r12",), remediation=None)
     said = page(notice(about=storm, reason="storm"))
     assert said.act.startswith("Look at what they share first: rack r12. Don't repair GPU by GPU")
     assert said.meaning.endswith("Those listed began within 3 s.")
@@ -199,18 +220,14 @@ def test_an_end_says_how_long_it_took_and_asks_for_nothing() -> None:
         (notice(reason="repeat"), "[PAGE] ", ("Sent because", "nobody has acknowledged it")),
         (notice(reason="worse"), "[PAGE] ", ("Sent because", "it grew worse")),
         (
-            notice(Action.ACKNOWLEDGE,
-                   about=replaced(acknowledged=IncidentNote(who="ada", why="on it", at=NOON))),
+            notice(Action.ACKNOWLEDGE, about=replaced(acknowledged=IncidentNote(who="ada", why="on it", at=NOON))),
             "[ACKNOWLEDGED] ",
             ("Acknowledged", "by ada at 2026-08-01 12:00:00 UTC: on it"),
         ),
-        (notice(about=replaced(inhibited=("a", "b"))), "[PAGE] ",
-         ("Inhibited", "2 consequences, not notified")),
+        (notice(about=replaced(inhibited=("a", "b"))), "[PAGE] ", ("Inhibited", "2 consequences, not notified")),
     ],
-)  # fmt: skip
-def test_each_kind_of_notice_says_which_it_is(
-    what: Notice, headline: str, fact: tuple[str, str] | None
-) -> None:
+)
+def test_each_kind_of_notice_says_which_it_is(what: Notice, headline: str, fact: tuple[str, str] | None) -> None:
     said = page(what)
     assert said.headline.startswith(headline)
     assert fact is None or fact in said.facts

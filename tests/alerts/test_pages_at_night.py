@@ -12,11 +12,7 @@ from tests.alerts.test_rules import IMPERATIVES
 
 DOCS = Path(__file__).parents[2] / "docs" / "pages_at_night.md"
 PAGES = dict(
-    re.findall(
-        r"^## ([^\n]+)\n\n```text\n(.*?)\n```$",
-        DOCS.read_text(encoding="utf-8"),
-        re.MULTILINE | re.DOTALL,
-    )
+    re.findall(r"^## ([^\n]+)\n\n```text\n(.*?)\n```$", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 )
 LONGEST = 240
 """Characters of a command that a person still reads."""
@@ -29,7 +25,19 @@ def test_the_pages_are_those_that_are_sent() -> None:
 def test_there_are_thirty_of_every_kind() -> None:
     assert len(PAGES) == 30
     whole = "\n".join(PAGES.values())
-    for kind in ("\nCircuit: ", "\nUPS: ", "\nSupply: ", "\nBudget: ", "\nNode: ", "\nGPU: ", "\nLink: ", "\nPart: ", "\nShared: ", "[PAGE] 8 GPUs of dgx-07 ", "more alike on 3 nodes)"):  # fmt: skip
+    for kind in (
+        "\nCircuit: ",
+        "\nUPS: ",
+        "\nSupply: ",
+        "\nBudget: ",
+        "\nNode: ",
+        "\nGPU: ",
+        "\nLink: ",
+        "\nPart: ",
+        "\nShared: ",
+        "[PAGE] 8 GPUs of dgx-07 ",
+        "more alike on 3 nodes)",
+    ):
         assert kind in whole, kind
 
 

@@ -44,12 +44,13 @@ def test_a_node_that_is_slow_as_a_whole_is_found_by_the_member_that_has_it() -> 
     members=st.lists(st.sampled_from("abc"), min_size=6, max_size=6),
     slow=st.dictionaries(
         st.sampled_from([*NODES, *(f"{node}/{n}" for node in NODES for n in (0, 5))]),
-        st.sampled_from([0.07, 0.3]), max_size=3,
+        st.sampled_from([0.07, 0.3]),
+        max_size=3,
     ),
     asked=st.booleans(),
     two=st.booleans(),
     seed=st.integers(0, 9),
-)  # fmt: skip
+)
 def test_members_find_what_one_aggregator_finds(
     members: list[str], slow: dict[str, float], asked: bool, two: bool, seed: int
 ) -> None:
@@ -61,9 +62,7 @@ def test_members_find_what_one_aggregator_finds(
     split.slow = slow
     split.run(480)
     end = split.now - 60
-    early, soon = (
-        {key for key, at in found.items() if at <= end} for found in (split.one.fired, split.fired)
-    )
+    early, soon = ({key for key, at in found.items() if at <= end} for found in (split.one.fired, split.fired))
     assert early <= split.fired.keys()
     assert soon <= split.one.fired.keys()
     assert all(-WINDOW < split.fired[key] - split.one.fired[key] <= 60 for key in soon)
@@ -179,9 +178,7 @@ def test_alerts_go_on_when_nodes_change_hands(found: SplitJobs) -> None:
 def test_a_job_that_has_left_nodes_is_compared_without_them(found: SplitJobs) -> None:
     """Their member says so: nothing is out of sight."""
     for node in ("n1", "n2"):
-        found.parts["b"].engine.jobs.put(
-            node, NodeJobs(session=1, sources=found.lists[node].sources)
-        )
+        found.parts["b"].engine.jobs.put(node, NodeJobs(session=1, sources=found.lists[node].sources))
     found.slow.clear()
     found.run(540)
     assert found.firing == set()
@@ -205,11 +202,7 @@ def test_a_part_of_many_gpus_is_stated_by_few_values_and_counts_as_many() -> Non
     assert split.firing == set()
 
 
-@given(
-    parts=st.lists(st.integers(1, 400), min_size=1, max_size=4),
-    own=st.integers(0, 9),
-    seed=st.integers(0, 99),
-)
+@given(parts=st.lists(st.integers(1, 400), min_size=1, max_size=4), own=st.integers(0, 9), seed=st.integers(0, 99))
 def test_quantiles_of_a_part_move_the_median_by_less_than_a_hundredth_of_its_gpus(
     parts: list[int], own: int, seed: int
 ) -> None:
@@ -239,7 +232,7 @@ def test_quantiles_of_a_part_move_the_median_by_less_than_a_hundredth_of_its_gpu
     everything = np.sort(np.concatenate([mine, *values]))
     assert size[1] == len(everything)
     if len(everything):
-        rank = np.searchsorted(everything, median[1], side="left"), np.searchsorted(everything, median[1], side="right")  # fmt: skip
+        rank = np.searchsorted(everything, median[1], side="left"), np.searchsorted(everything, median[1], side="right")
         most = sum(size / (2 * STATED) if size > STATED else 0 for size in parts) + 1
         assert rank[0] - most <= len(everything) / 2 <= rank[1] + most
         if max(parts) <= STATED:

@@ -97,9 +97,7 @@ def test_slack_gets_a_link_to_the_picture_of_a_new_page_where_it_can_fetch_it() 
 
 
 @pytest.mark.parametrize("takes_none", [True, False], ids=["the picture", "everything"])
-async def test_what_slack_refuses_with_its_picture_goes_without(
-    tmp_path: Path, takes_none: bool
-) -> None:
+async def test_what_slack_refuses_with_its_picture_goes_without(tmp_path: Path, takes_none: bool) -> None:
     """Slack answers 400 for a picture that its servers can't fetch: the page must not be lost."""
     taken: list[str | None] = []
 

@@ -39,18 +39,14 @@ def test_a_healthy_hour_notifies_nobody(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def planted(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[PlantedFleet, ReplayOutcome]:
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[PlantedFleet, ReplayOutcome]:
     """Return the hour with faults, replayed once."""
     seed = drawn()["tuning_seeds"][1]
     return replayed(seed, tmp_path_factory.mktemp("planted"), faulty=True, every=EVERY)
 
 
 @pytest.mark.nightly
-def test_each_planted_fault_is_notified_once_with_the_right_owner(
-    planted: tuple[PlantedFleet, ReplayOutcome],
-) -> None:
+def test_each_planted_fault_is_notified_once_with_the_right_owner(planted: tuple[PlantedFleet, ReplayOutcome]) -> None:
     fleet, found = planted
     assert len(fleet.faults) == 30
     result, left = outcomes(fleet.faults, found)

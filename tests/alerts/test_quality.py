@@ -54,11 +54,14 @@ class Stage:
 
     def _new(self) -> AlertPipeline:
         return AlertPipeline(
-            rules(self.folder), self._store, memory=self.journal.memory,
-            records=self.journal.alert_records, now=self.now,
+            rules(self.folder),
+            self._store,
+            memory=self.journal.memory,
+            records=self.journal.alert_records,
+            now=self.now,
             timings=NotificationTimings(page_wait=self.page_wait, settle=1),
             wall=self.wall,
-        )  # fmt: skip
+        )
 
     def _store(self, step: IncidentChanges, records: Sequence[AlertRecord] | None) -> None:
         self.reasons += (one.reason for one in step.notices)
@@ -103,9 +106,7 @@ class Stage:
 
     def false(self, key: str) -> Any:
         """Mark an incident as false."""
-        return self.pipeline.mark_false(
-            key, who="ann", why="a sensor", until=None, now=self.now, wall=self.wall
-        )
+        return self.pipeline.mark_false(key, who="ann", why="a sensor", until=None, now=self.now, wall=self.wall)
 
     def reply(self, since: int = 0) -> QualityReply:
         """Return the quality of all rules."""
@@ -134,9 +135,7 @@ def test_a_rule_without_a_page_is_neither_good_nor_bad(stage: Stage) -> None:
     lines = quality_lines(reply)
     assert "no page and no ticket in this time" in lines
     assert not any("%" in line for line in lines)
-    assert overall_line(overall(stage.pipeline.quality, 0, stage.wall)) == (
-        "no page and no ticket in this time"
-    )
+    assert overall_line(overall(stage.pipeline.quality, 0, stage.wall)) == ("no page and no ticket in this time")
 
 
 @pytest.mark.parametrize(("method", "part"), [("_count", "hot"), ("apply", "all rules")])
@@ -206,10 +205,14 @@ def test_a_page_that_is_over_within_five_minutes_resolved_by_itself(stage: Stage
 def test_a_silenced_alert_is_counted_and_is_no_page(stage: Stage) -> None:
     stage.pipeline.commit(
         stage.pipeline.manager.silence(
-            [Matcher("rule", "hot")], who="ann", why="fans", ends=stage.wall + 3600 * SECOND,
-            now=stage.now, wall_ns=stage.wall,
+            [Matcher("rule", "hot")],
+            who="ann",
+            why="fans",
+            ends=stage.wall + 3600 * SECOND,
+            now=stage.now,
+            wall_ns=stage.wall,
         )
-    )  # fmt: skip
+    )
     stage.set(90, 40)
     stage.set(91, 40)
     found = stage.hot()
@@ -259,19 +262,12 @@ def test_a_mark_on_an_open_incident_acknowledges_it_and_is_in_its_timeline(stage
     assert events[-1].why == "a sensor"
 
 
-def test_a_mark_that_is_refused_leaves_nothing(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mark_that_is_refused_leaves_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.set(90, 40)
     [incident] = stage.pipeline.manager.incidents()
     with pytest.raises(IncidentError, match="its end has passed"):
         stage.pipeline.mark_false(
-            incident.key,
-            who="ann",
-            why="a sensor",
-            until=stage.wall,
-            now=stage.now,
-            wall=stage.wall,
+            incident.key, who="ann", why="a sensor", until=stage.wall, now=stage.now, wall=stage.wall
         )
 
     def gone(*_: object, **__: object) -> None:
@@ -280,11 +276,7 @@ def test_a_mark_that_is_refused_leaves_nothing(
     def nothing_is_marked() -> bool:
         found = stage.hot()
         total = stage.pipeline.quality.totals["hot"]["marked_false"]
-        return (found.marked_false, total, stage.pipeline.quality.mark_of(incident.key)) == (
-            0,
-            0,
-            None,
-        )
+        return (found.marked_false, total, stage.pipeline.quality.mark_of(incident.key)) == (0, 0, None)
 
     assert nothing_is_marked()
     with monkeypatch.context() as patched:
@@ -309,9 +301,7 @@ def test_an_incident_of_which_nothing_was_sent_is_not_acknowledged_by_a_mark(sta
     assert incident.acknowledged is None
 
 
-def test_an_incident_of_long_ago_can_be_marked_though_the_journal_has_deleted_it(
-    stage: Stage,
-) -> None:
+def test_an_incident_of_long_ago_can_be_marked_though_the_journal_has_deleted_it(stage: Stage) -> None:
     stage.set(90, 40)
     stage.set(40, 40)
     stage.set(40, 40, after=10)
@@ -328,9 +318,7 @@ def test_what_was_never_sent_can_not_be_marked(stage: Stage) -> None:
     with pytest.raises(IncidentError, match="was notified"):
         stage.false("nothing-of-this-kind")
     with pytest.raises(IncidentError, match="why is missing"):
-        stage.pipeline.mark_false(
-            "x", who="ann", why=" ", until=None, now=stage.now, wall=stage.wall
-        )
+        stage.pipeline.mark_false("x", who="ann", why=" ", until=None, now=stage.now, wall=stage.wall)
 
 
 def test_the_time_limits_what_counts_and_the_start_is_told(stage: Stage) -> None:
@@ -353,11 +341,16 @@ def test_flapping_pages_are_counted_once(stage: Stage) -> None:
 def test_records_are_bounded_in_number_and_age() -> None:
     records = [
         QualityRecord(
-            id=f"{number}", incident=f"i{number}", rule="hot", severity=Severity.PAGE, title="",
-            at=START + number, alerts=(SentAlert(key="hot/n/g", rule="hot", since=0, fired=0),),
+            id=f"{number}",
+            incident=f"i{number}",
+            rule="hot",
+            severity=Severity.PAGE,
+            title="",
+            at=START + number,
+            alerts=(SentAlert(key="hot/n/g", rule="hot", since=0, fired=0),),
         )
         for number in range(KEPT_RECORDS + 10)
-    ]  # fmt: skip
+    ]
     ledger = QualityLedger(QualityMemory(sent=records), (), START)
     step = IncidentChanges(wall_ns=START + DAY_NS)
     assert sum(body is None for body in ledger.apply(step, lambda _: None).values()) == 10
@@ -368,21 +361,35 @@ def test_records_are_bounded_in_number_and_age() -> None:
 
 def test_a_record_crosses_the_journal_unchanged() -> None:
     record = QualityRecord(
-        id="1", incident="i", rule="hot", severity=Severity.TICKET, title="hot", at=START,
-        acknowledged=START + 1, ended=START + 2, end="resolved", flapping=True,
+        id="1",
+        incident="i",
+        rule="hot",
+        severity=Severity.TICKET,
+        title="hot",
+        at=START,
+        acknowledged=START + 1,
+        ended=START + 2,
+        end="resolved",
+        flapping=True,
         false=IncidentNote(who="ann", why="a sensor", at=START),
-    )  # fmt: skip
+    )
     assert msgspec.json.decode(msgspec.json.encode(record), type=QualityRecord) == record
 
 
 def test_the_report_of_a_cluster_has_the_quality_of_its_alerts() -> None:
     found = RuleQuality(
-        rule="all", pages=4, tickets=1, acknowledged=3, acknowledged_median_seconds=240.0,
-        acknowledged_p90_seconds=1200.0, self_resolved=1, marked_false=1, reviewed=4, precision=0.75,
-    )  # fmt: skip
+        rule="all",
+        pages=4,
+        tickets=1,
+        acknowledged=3,
+        acknowledged_median_seconds=240.0,
+        acknowledged_p90_seconds=1200.0,
+        self_resolved=1,
+        marked_false=1,
+        reviewed=4,
+        precision=0.75,
+    )
     text = " ".join(" ".join(report_lines({"here": Report(alerts=found)})).split())
     assert "alerts 4 pages and 1 ticket; 3 acknowledged after 4 min (median)" in text
     assert "1 marked as false, precision 75%" in text
-    assert not any(
-        line.startswith("alerts") for line in report_lines({"planned": Report(alerts=None)})
-    )
+    assert not any(line.startswith("alerts") for line in report_lines({"planned": Report(alerts=None)}))

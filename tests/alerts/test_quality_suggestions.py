@@ -96,8 +96,7 @@ def test_a_lower_level_is_suggested_for_a_rule_that_fires_below() -> None:
     rule = msgspec.structs.replace(
         RULES["thermal_margin"],
         when=msgspec.convert(
-            {"type": "below", "metric": "gpu_thermal_margin_celsius", "level": 10.0},
-            type(RULES["thermal_margin"].when),
+            {"type": "below", "metric": "gpu_thermal_margin_celsius", "level": 10.0}, type(RULES["thermal_margin"].when)
         ),
         hold=0.0,
     )

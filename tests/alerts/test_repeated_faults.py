@@ -31,13 +31,16 @@ def incident(number: int, node: str, serial: str, rule: str = "nvlink_down") -> 
     """Return an incident of a board, some days ago."""
     at = WALL - number * DAY
     alert = Alert(
-        key=f"{rule}/{node}/GPU-{serial}", rule=rule, state=AlertState.RESOLVED,
-        severity=Severity.TICKET, node=node, gpu=f"GPU-{serial}", since=at,
+        key=f"{rule}/{node}/GPU-{serial}",
+        rule=rule,
+        state=AlertState.RESOLVED,
+        severity=Severity.TICKET,
+        node=node,
+        gpu=f"GPU-{serial}",
+        since=at,
         labels={"serial": serial, "slot": "4"},
-    )  # fmt: skip
-    return Incident(
-        key=f"i-{number}-{serial}", severity=Severity.TICKET, title="", began=at, alerts=(alert,)
     )
+    return Incident(key=f"i-{number}-{serial}", severity=Severity.TICKET, title="", began=at, alerts=(alert,))
 
 
 def fired(engine: RuleEngine, fleet: Fleet, now: float = 1000.0) -> list[tuple[str, str]]:
@@ -67,8 +70,7 @@ def test_the_removal_of_a_node_forgets_no_incident_of_its_boards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "counts"),
-    [("nvlink_down", True), ("thermal_hw", False), ("board_repeat", False), ("gpu_oddity", False)],
+    ("rule", "counts"), [("nvlink_down", True), ("thermal_hw", False), ("board_repeat", False), ("gpu_oddity", False)]
 )
 def test_only_what_points_at_the_board_counts(rule: str, counts: bool) -> None:
     """Not the heat of the room, nor a program, nor the rule's own tickets."""
@@ -88,10 +90,7 @@ def test_an_incident_counts_once_however_many_alerts_it_has() -> None:
 def test_a_slot_is_found_when_different_boards_failed_in_it() -> None:
     engine = RuleEngine(RULES)
     engine.note_incidents(
-        [
-            incident(number, "n1", serial)
-            for number, serial in ((9, "a"), (7, "a"), (5, "b"), (3, "b"))
-        ]
+        [incident(number, "n1", serial) for number, serial in ((9, "a"), (7, "a"), (5, "b"), (3, "b"))]
     )
     assert fired(engine, fleet_of(n1="c", n2="a", n3="b")) == [("slot_repeat", "n1")]
 
@@ -99,9 +98,12 @@ def test_a_slot_is_found_when_different_boards_failed_in_it() -> None:
 def test_a_restart_counts_the_incidents_of_before() -> None:
     kept: list[object] = []
     pipeline = AlertPipeline(
-        RULES, lambda *step: kept.append(step), now=1000.0, wall=WALL,
+        RULES,
+        lambda *step: kept.append(step),
+        now=1000.0,
+        wall=WALL,
         past=[incident(number, "n1", "lemon") for number in (20, 15, 9)],
-    )  # fmt: skip
+    )
     fleet = fleet_of(n1="lemon")
     pipeline.evaluate(fleet, 1001.0, WALL, (), listening=True, snapshots=())
     assert pipeline.alerts() == []
@@ -115,10 +117,7 @@ def test_thousands_of_gpus_are_searched_for_the_few_boards_that_failed() -> None
     engine = RuleEngine(RULES)
     fleet = Fleet()
     for node in range(1000):
-        gpus = tuple(
-            Gpu(uuid=f"GPU-{node}-{n}", index=n, name="H100", serial=f"{node}-{n}")
-            for n in range(8)
-        )
+        gpus = tuple(Gpu(uuid=f"GPU-{node}-{n}", index=n, name="H100", serial=f"{node}-{n}") for n in range(8))
         fleet.place(Inventory(node=f"n{node}", gpus=gpus, driver_state="up"))
     engine.note_incidents([incident(number, "n3", "500-7") for number in (4, 3, 2, 1)])
     assert fired(engine, fleet) == [("board_repeat", "n500")]

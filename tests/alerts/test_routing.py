@@ -58,9 +58,7 @@ def test_an_alertmanager_is_told_of_alerts_not_of_notices() -> None:
     assert "am" not in found.route(notice(), MONDAY)
     assert found.managers_of(alert()) == ["am"]
     assert found.managers_of(alert(severity=Severity.INFO)) == []
-    picky = router(
-        RouteConfig(channels=("am",), match=("rule=gpu_lost",)), RouteConfig(channels=("chat",))
-    )
+    picky = router(RouteConfig(channels=("am",), match=("rule=gpu_lost",)), RouteConfig(channels=("chat",)))
     assert picky.managers_of(alert()) == ["am"]
     assert picky.managers_of(alert(rule="thermal_hw")) == []
 
@@ -77,9 +75,7 @@ def test_the_first_route_that_fits_decides_unless_it_goes_on() -> None:
 
 
 def test_a_route_for_nobody_keeps_silent() -> None:
-    found = router(
-        RouteConfig(channels=(), match=("rule=gpu_lost",)), RouteConfig(channels=("oncall",))
-    )
+    found = router(RouteConfig(channels=(), match=("rule=gpu_lost",)), RouteConfig(channels=("oncall",)))
     assert found.route(notice(), MONDAY) == {}
 
 
@@ -108,10 +104,7 @@ def test_a_page_out_of_a_routes_hours_goes_to_the_next() -> None:
 
 
 def test_what_follows_goes_where_the_trigger_went_whatever_the_time_is() -> None:
-    found = router(
-        RouteConfig(channels=("oncall",), times=("mon 00:00-24:00",)),
-        RouteConfig(channels=("chat",)),
-    )
+    found = router(RouteConfig(channels=("oncall",), times=("mon 00:00-24:00",)), RouteConfig(channels=("chat",)))
     for action in (Action.ACKNOWLEDGE, Action.RESOLVE):
         assert found.route(notice(action), SATURDAY, ("oncall",)) == {"oncall": SATURDAY}
     ended = notice(Action.RESOLVE, severity=Severity.TICKET)
@@ -158,22 +151,16 @@ def test_hours_follow_summer_time() -> None:
 
 @given(
     st.integers(at("2025-01-01T00:00") // 10**9, at("2027-01-01T00:00") // 10**9),
-    st.sampled_from(
-        ["mon-fri 08:00-18:00", "22:00-06:00", "sat", "sun 23:30-00:30", "wed 02:00-03:00"]
-    ),
+    st.sampled_from(["mon-fri 08:00-18:00", "22:00-06:00", "sat", "sun 23:30-00:30", "wed 02:00-03:00"]),
     st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]),
 )
-def test_the_next_opening_is_open_and_nothing_is_open_before(
-    second: int, text: str, zone: str
-) -> None:
+def test_the_next_opening_is_open_and_nothing_is_open_before(second: int, text: str, zone: str) -> None:
     found = parse_hours((text,), ZoneInfo(zone), "here")
     now = second * 10**9
     opens = found.next_open(now)
     assert now <= opens <= now + 8 * 24 * HOUR
     assert found.open_at(opens) or text == "wed 02:00-03:00"  # an hour that summer time leaves out
-    assert (
-        not any(found.open_at(now + (opens - now) * part // 7) for part in range(7)) or opens == now
-    )
+    assert not any(found.open_at(now + (opens - now) * part // 7) for part in range(7)) or opens == now
 
 
 # -- Conditions on labels ------------------------------------------------------------------------

@@ -30,9 +30,7 @@ MONITOR = monitor_rules()
 EXAMPLES = [(rule, example) for rule in (*RULES, *MONITOR) for example in rule.example]
 
 
-@pytest.mark.parametrize(
-    ("rule", "example"), EXAMPLES, ids=[f"{rule.name}: {each.given}" for rule, each in EXAMPLES]
-)
+@pytest.mark.parametrize(("rule", "example"), EXAMPLES, ids=[f"{rule.name}: {each.given}" for rule, each in EXAMPLES])
 def test_every_rule_does_what_its_examples_say(rule: Rule, example: Example) -> None:
     assert play(rule, example) == words_of(example.then)
 
@@ -79,9 +77,7 @@ def unchanged() -> set[str]:
 def test_whatever_is_changed_in_a_rule_its_examples_notice(rule: Rule, unchanged: set[str]) -> None:
     """All that may be changed in a rule that the change touches, some of it in others; at night all in all."""
     mutants = list(mutated(rule))[:: size(8 if rule.name in unchanged else 1, 1)]
-    assert [
-        mutant for mutant in mutants if all(holds(mutant, each) for each in mutant.example)
-    ] == []
+    assert [mutant for mutant in mutants if all(holds(mutant, each) for each in mutant.example)] == []
 
 
 IMPERATIVES = {
@@ -91,21 +87,19 @@ IMPERATIVES = {
 """First words of what to do."""
 _FACTS = {
     name: f"the {name}" for rule in (*RULES, *MONITOR) for name in re.findall(r"{(\w+)}", "".join(rule.texts))
-} | {"remedy": "cap each GPU at 400 W", "name": "R12-A", "node": "", "cluster": "lab"}  # fmt: skip
+} | {"remedy": "cap each GPU at 400 W", "name": "R12-A", "node": "", "cluster": "lab"}
 
 
 @pytest.mark.parametrize(
     "rule", [one for one in (*RULES, *MONITOR) if one.severity is Severity.PAGE], ids=lambda one: one.name
-)  # fmt: skip
+)
 def test_a_page_says_where_and_since_and_then_what_to_do(rule: Rule) -> None:
     """A lock screen shows these: what, where and since when in the title, and below it an act in the imperative."""
     fired = first_alert(rule, node="dgx-07", gpu="GPU-7", row="R12-A", facts=_FACTS)
     incident = Incident(
         key="i-1", severity=fired.severity, title=fired.summary, began=fired.changed, alerts=(fired,), firing=1, total=1
-    )  # fmt: skip
-    notice = Notice(
-        id="1", action=Action.TRIGGER, incident=incident, at=fired.changed, reason="new"
     )
+    notice = Notice(id="1", action=Action.TRIGGER, incident=incident, at=fired.changed, reason="new")
     title, first, *_ = text(page_of(notice, Links("lab"), fired.changed)).splitlines()
     place = "cluster lab" if rule.table is Subject.MONITOR else fired.node or fired.name
     assert place in title or "the failover" in title  # which names the circuit
@@ -203,28 +197,19 @@ def test_the_documentation_names_every_kind_of_condition(kind: str) -> None:
     ("inhibits", "words"),
     [
         ('["straggler"]', 'Write inhibits = [{ rule = "gpu_hung", within = "gpu", why = "..." }]'),
-        (
-            '[{ rule = "straggler", within = "gpu" }]',
-            "missing required field `why`. Write inhibits",
-        ),
+        ('[{ rule = "straggler", within = "gpu" }]', "missing required field `why`. Write inhibits"),
         ('[{ rule = "straggler", why = "-" }]', "missing required field `within`. Write inhibits"),
         ('[{ rule = "straggler", within = "rack", why = "-" }]', "invalid enum value 'rack'"),
-        (
-            '[{ rule = "straggler", within = "gpu", why = " " }]',
-            "why it inhibits 'straggler' is not",
-        ),
+        ('[{ rule = "straggler", within = "gpu", why = " " }]', "why it inhibits 'straggler' is not"),
         ('[{ rule = "stragler", within = "gpu", why = "-" }]', "Did you mean 'straggler'"),
         (
-            '[{ rule = "straggler", within = "gpu", why = "-" }, '
-            '{ rule = "straggler", within = "node", why = "-" }]',
+            '[{ rule = "straggler", within = "gpu", why = "-" }, { rule = "straggler", within = "node", why = "-" }]',
             "it inhibits 'straggler' twice",
         ),
         ('[]\nwithin = "node"', "within: there is no such key. Write inhibits"),
     ],
 )
-def test_an_inhibition_names_its_rule_its_place_and_its_reason(
-    tmp_path: Path, inhibits: str, words: str
-) -> None:
+def test_an_inhibition_names_its_rule_its_place_and_its_reason(tmp_path: Path, inhibits: str, words: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD_RULE.replace("hold", f"inhibits = {inhibits}\nhold"))
     with pytest.raises(ConfigError) as caught:
@@ -261,11 +246,7 @@ def test_a_name_is_enough_to_switch_a_shipped_rule_off(tmp_path: Path) -> None:
         ("level = 88", 'level = "gpu_temp"', "there is no metric 'gpu_temp'"),
         ("level = 88", 'level = "88"', "Write a number without quotes."),
         ("level = 88, ", "", "when: object missing required field `level`"),
-        (
-            'remediation = "reset"\n',
-            "",
-            "missing required field `remediation`. Write what its remedy takes: reset,",
-        ),
+        ('remediation = "reset"\n', "", "missing required field `remediation`. Write what its remedy takes: reset,"),
         ('"reset"', '"ops"', "remediation: invalid enum value 'ops'"),
         ("{value}", "{valeu}", "{valeu} has no meaning"),
         ("{value}", "{value:.1f}", "no format of its own"),
@@ -303,11 +284,7 @@ def test_a_name_is_enough_to_switch_a_shipped_rule_off(tmp_path: Path) -> None:
             '"gap", metric = "gpu_temperature_celsius", reasons = ["timedout"]',
             "'timed_out'?",
         ),
-        (
-            '"above", metric = "gpu_temperature_celsius", level = 88, clear = 84',
-            '"any", of = []',
-            "can't be bad",
-        ),
+        ('"above", metric = "gpu_temperature_celsius", level = 88, clear = 84', '"any", of = []', "can't be bad"),
         (
             '"above", metric = "gpu_temperature_celsius", level = 88, clear = 84',
             '"rate", metric = "gpu_energy_joules_total", level = 88, window = 0',
@@ -315,9 +292,7 @@ def test_a_name_is_enough_to_switch_a_shipped_rule_off(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_named_with_its_place_and_its_cure(
-    tmp_path: Path, old: str, new: str, words: str
-) -> None:
+def test_a_mistake_is_named_with_its_place_and_its_cure(tmp_path: Path, old: str, new: str, words: str) -> None:
     path = tmp_path / "mine.toml"
     assert old in GOOD_RULE
     path.write_text(GOOD_RULE.replace(old, new, 1))
@@ -398,9 +373,7 @@ then = "{"F F" if bad else "- -"}"
 
 
 @pytest.mark.parametrize("constant", [0.2, 0.7, 0.1, 1e-5], ids=str)
-def test_a_float32_reading_equals_the_constant_that_it_was_rounded_from(
-    constant: float, tmp_path: Path
-) -> None:
+def test_a_float32_reading_equals_the_constant_that_it_was_rounded_from(constant: float, tmp_path: Path) -> None:
     """0.2 is rounded up and 0.7 down in a float32; neither is above or below the constant."""
     path = tmp_path / "exact.toml"
     path.write_text(exact_rules(constant))
@@ -423,10 +396,7 @@ def test_a_share_of_the_median_is_compared_in_the_precision_of_the_reading(
     share = float(re.search(r"= ([\d.]+) }", when)[1])  # type: ignore[index]
     path = tmp_path / "exact.toml"
     path.write_text(
-        exact_rules(share * peers)
-        .split("\n[[rule]]")[1]
-        .join(["[[rule]]", ""])
-        .replace("- -", "F F")
+        exact_rules(share * peers).split("\n[[rule]]")[1].join(["[[rule]]", ""]).replace("- -", "F F")
         + f"peers = {{ gpu_utilization_ratio = [{peers}, {peers}, {peers}] }}\n"
     )
     text = re.sub(r"when = .*", f"when = {when}", path.read_text())

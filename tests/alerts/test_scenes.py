@@ -54,8 +54,7 @@ def staged(simulated: Scenario, site: dict[str, Any], folder: Path) -> Scene:
 
 
 @pytest.mark.parametrize(
-    ("name", "nodes", "links"),
-    [("desktop-4x5090", None, None), ("two-dgx-h100", None, True), ("fleet", 12, None)],
+    ("name", "nodes", "links"), [("desktop-4x5090", None, None), ("two-dgx-h100", None, True), ("fleet", 12, None)]
 )
 async def test_a_healthy_hour_tells_nobody_of_anything(
     tmp_path: Path, name: str, nodes: int | None, links: bool | None
@@ -87,9 +86,7 @@ async def test_a_demonstration_without_faults_tells_nobody_of_anything(
     assert [notice.incident.title for notice in scene.notices] == []
 
 
-async def test_an_hour_of_what_healthy_gpus_have_said_tells_nobody_of_anything(
-    tmp_path: Path, captures: Path
-) -> None:
+async def test_an_hour_of_what_healthy_gpus_have_said_tells_nobody_of_anything(tmp_path: Path, captures: Path) -> None:
     """Lifetime counters, narrow links, GPUs that are capped or split: none of it is a fault."""
     sources: dict[str, Source] = {}
     for kind in ("smi_xml", "smi_text", "smi_capture"):

@@ -12,10 +12,10 @@ from tests.alerts.test_scenes import CALM, roomy, staged
 
 LOST = "NVRM: Xid (PCI:{pci}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 SWITCH = "nvidia-nvswitch{n}: SXid (PCI:0000:0{n}:00.0): 20034, Fatal, Link 48 LTSSM Fault Up"
-LINK = "NVRM: Xid (PCI:{pci}): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)"  # fmt: skip
-WISH = "NVRM: Xid (PCI:{pci}): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"  # fmt: skip
+LINK = "NVRM: Xid (PCI:{pci}): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)"
+WISH = "NVRM: Xid (PCI:{pci}): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
 REMAP = "NVRM: Xid (PCI:{pci}): 64, pid=7, name=a, Row Remapper: Failed to write a row"
-CONTAINED = "NVRM: Xid (PCI:{pci}): 94, pid=7, name=a, Contained: CE User Channel (0x9). RST: No, D-RST: No"  # fmt: skip
+CONTAINED = "NVRM: Xid (PCI:{pci}): 94, pid=7, name=a, Contained: CE User Channel (0x9). RST: No, D-RST: No"
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_a_program_that_fails_is_nobodys_alert(scene: Scene) -> None:
     ):
         line = f"NVRM: Xid (PCI:{{pci}}): {number}, pid=7, name=a, {text}"
         scene.say("dgx-01", line, pci=scene.pci("dgx-01", 1))
-    scene.say("dgx-01", "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress")  # fmt: skip
+    scene.say("dgx-01", "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress")
     await scene.play(60)
     assert scene.notices == []
 

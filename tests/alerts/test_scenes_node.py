@@ -74,12 +74,12 @@ def put(root: Path, **files: int) -> None:
             case "hung":
                 (root / "proc/sys/kernel/hung_task_detect_count").write_text(f"{value}\n")
             case "stalled":
-                lines = [f"{word} avg10=0.00 avg60=0.00 avg300=0.00 total={value}\n"
-                         for word in ("some", "full")]  # fmt: skip
+                lines = [f"{word} avg10=0.00 avg60=0.00 avg300=0.00 total={value}\n" for word in ("some", "full")]
                 (root / "proc/pressure/memory").write_text("".join(lines))
             case "heat":
-                chip(Tree(root), 0, "coretemp", temp1_label="Package id 0", temp1_input=value * 1000,
-                     temp1_crit=100_000)  # fmt: skip
+                chip(
+                    Tree(root), 0, "coretemp", temp1_label="Package id 0", temp1_input=value * 1000, temp1_crit=100_000
+                )
             case "drives":
                 for number in range(8):
                     state = "live" if number < value else "dead"
@@ -99,8 +99,7 @@ def put(root: Path, **files: int) -> None:
 async def calm(tmp_path: Path) -> tuple[Scene, Path]:
     """Return a node that has been well for a while, with counts from before, and its tree."""
     root = tmp_path / "root"
-    put(root, ce_count=40, ue_count=1, oom_kill=7, hung=2, stalled=9_000_000, heat=60, drives=8, fatal=0,
-        missing=0)  # fmt: skip
+    put(root, ce_count=40, ue_count=1, oom_kill=7, hung=2, stalled=9_000_000, heat=60, drives=8, fatal=0, missing=0)
     simulated = scenario("two-dgx-h100", faults="")
     sources = {name: OnTree(simulated, name) for name in simulated.nodes}
     for source in sources.values():
@@ -146,14 +145,10 @@ async def test_file_systems_that_several_nodes_lose_are_one_incident(tmp_path: P
     for name, source in nodes.items():
         root = tmp_path / name
         put(root, ce_count=0, ue_count=0, missing=0)
-        (root / "proc/self/mountinfo").write_text(
-            "40 28 0:52 / /scratch rw - nfs4 filer:/scratch rw\n"
-        )
+        (root / "proc/self/mountinfo").write_text("40 28 0:52 / /scratch rw - nfs4 filer:/scratch rw\n")
         source.read_from(root)
         source.host._mounts.close()
-        watchers.append(
-            Mounts(root, ("sh", "-c", f"[ ! -e {holds} ] || exec sleep 600"), lambda: now[0])
-        )
+        watchers.append(Mounts(root, ("sh", "-c", f"[ ! -e {holds} ] || exec sleep 600"), lambda: now[0]))
         source.host._mounts = watchers[-1]
     scene = Scene(nodes, roomy(simulated), tmp_path)
 
@@ -173,9 +168,7 @@ async def test_file_systems_that_several_nodes_lose_are_one_incident(tmp_path: P
         await play(240)
         [notice] = [one for one in scene.notices if one.action is Action.TRIGGER]
         assert notice.incident.severity is Severity.PAGE
-        assert {one.node for one in scene.pipeline.alerts() if one.rule == "mount_failing"} == set(
-            nodes
-        )
+        assert {one.node for one in scene.pipeline.alerts() if one.rule == "mount_failing"} == set(nodes)
         told = [event.message for source in nodes.values() for event in source.host.drain_events()]
         assert told == ["/scratch (nfs4 of filer:/scratch) does not answer"] * 2
         holds.unlink()
@@ -186,9 +179,7 @@ async def test_file_systems_that_several_nodes_lose_are_one_incident(tmp_path: P
             watcher.close()
 
 
-def pread_of_the_kernel(
-    fd: int, size: int, offset: int, real: Callable[[int, int, int], bytes] = os.pread
-) -> bytes:
+def pread_of_the_kernel(fd: int, size: int, offset: int, real: Callable[[int, int, int], bytes] = os.pread) -> bytes:
     """Read as from /sys, where an open file of a device that is gone has no content."""
     if os.fstat(fd).st_nlink == 0:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
@@ -201,9 +192,7 @@ async def test_traps_tell_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     scene, root = await calm(tmp_path)
     put(root, oom_kill=9, ce_count=60, stalled=20_000_000)
     await scene.play(60, every=15)
-    assert [one.rule for one in scene.pipeline.alerts() if one.rule.startswith("node_")] == [
-        "node_oom_kill"
-    ]
+    assert [one.rule for one in scene.pipeline.alerts() if one.rule.startswith("node_")] == ["node_oom_kill"]
     put(root, ce_count=0, ue_count=0, oom_kill=0, hung=0, stalled=0)
     await scene.play(60, every=15)
     for name in ("ce_count", "ue_count"):

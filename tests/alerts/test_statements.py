@@ -21,12 +21,7 @@ from telemetry.wire.border import decode_event
 from tests.alerts.test_engine import Plant
 
 ALL = list(statements().values())
-EVENT_RULES = [
-    (rule, part)
-    for rule in load()
-    for part in conditions_of(rule.when)
-    if isinstance(part, Happens)
-]
+EVENT_RULES = [(rule, part) for rule in load() for part in conditions_of(rule.when) if isinstance(part, Happens)]
 
 
 def diagnose(*lines: str) -> list[Finding]:
@@ -81,8 +76,7 @@ def test_statements_beside_a_number_are_its_evidence() -> None:
         "[10.0] NVRM: GPU0 _kgspRpcRecvPoll: GSP RM heartbeat timed out",
         "[11.0] NVRM: Xid (PCI:0000:4f:00): 119, pid=7, name=python3, Timeout after 6s of waiting"
         " for RPC response from GPU0 GSP! Expected function 76 (GSP_RM_CONTROL).",
-        "[12.0] NVRM: Rate limiting GSP RPC error prints for GPU at PCI:0000:4f:00"
-        " (printing 1 of every 30).",
+        "[12.0] NVRM: Rate limiting GSP RPC error prints for GPU at PCI:0000:4f:00 (printing 1 of every 30).",
     )
     assert (one.fault, one.severity.value) == ("gsp_dead", "page")
 
@@ -121,8 +115,7 @@ def test_a_cut_off_line_of_a_switch_is_judged_by_its_number(error: SxidMeaning) 
     """A line that tells itself whether it is fatal is believed."""
     head = f"nvidia-nvswitch0: SXid (PCI:0000:86:00.0): {error.sxid:05}"
     fatal, harmless, cut_off = (
-        fault_of(event_of(head + rest))
-        for rest in (", Fatal, Link 3 x", ", Non-fatal, Link 3 x", ", ")
+        fault_of(event_of(head + rest)) for rest in (", Fatal, Link 3 x", ", Non-fatal, Link 3 x", ", ")
     )
     assert fatal[1] is (XidSeverity.TICKET if error.sxid == LINK_FAULT else XidSeverity.PAGE)
     assert harmless == ("nvswitch_noise", XidSeverity.IGNORE)

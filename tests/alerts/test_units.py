@@ -43,9 +43,7 @@ def summed() -> Summed:
 
 def mount(path: str, server: str, state: str = "does not answer", node: str = "a") -> Event:
     """Event of a collector about a mount."""
-    data = {
-        "unit": f"{path} (nfs4 of {server}:/export)", "state": state, "metric": FAILING, "server": server,
-    }  # fmt: skip
+    data = {"unit": f"{path} (nfs4 of {server}:/export)", "state": state, "metric": FAILING, "server": server}
     return Event(id="1", node=node, at=0, kind="mount", data=data)
 
 
@@ -59,9 +57,7 @@ def test_a_page_of_a_mount_names_it_and_its_server(summed: Summed) -> None:
     summed.wrong["a"] = {FAILING: 1.0}
     (page,) = summed.play(90, mount("/scratch", "fs04"))
     (alert,) = page.incident.alerts
-    assert alert.summary == (
-        "a network file system of a does not answer: /scratch (nfs4 of fs04:/export)"
-    )
+    assert alert.summary == ("a network file system of a does not answer: /scratch (nfs4 of fs04:/export)")
     assert alert.labels["unit"] == "/scratch (nfs4 of fs04:/export)"
     assert alert.labels["server"] == page.incident.group["server"] == "fs04"
     assert place_of(alert) == "a /scratch (nfs4 of fs04:/export)"
@@ -185,9 +181,11 @@ def test_a_module_is_told_of_once_in_ten_minutes(tmp_path: Path) -> None:
     assert write(500 + FEWEST_CORRECTED - 1, 2) == []
     [uncorrected] = write(500 + FEWEST_CORRECTED - 1, 3)
     assert uncorrected == {
-        "metric": "node_edac_uncorrectable_errors_total", "unit": "CPU0_DIMM_A1",
-        "state": "counts errors", "count": 1,
-    }  # fmt: skip
+        "metric": "node_edac_uncorrectable_errors_total",
+        "unit": "CPU0_DIMM_A1",
+        "state": "counts errors",
+        "count": 1,
+    }
     [corrected] = write(500 + FEWEST_CORRECTED, 3)
     assert corrected["count"] == FEWEST_CORRECTED
     assert write(5000, 9) == []

@@ -70,11 +70,7 @@ async def scene(tmp_path: Path) -> Watched:
 
 def triggers(notices: list[Notice]) -> list[tuple[Severity, str]]:
     """Severity and title of each incident that calls somebody, once."""
-    return [
-        (one.incident.severity, one.incident.title)
-        for one in notices
-        if one.action is Action.TRIGGER
-    ]
+    return [(one.incident.severity, one.incident.title) for one in notices if one.action is Action.TRIGGER]
 
 
 async def test_a_worse_remedy_pages_beside_the_acknowledged_one(scene: Watched) -> None:
@@ -133,13 +129,9 @@ def ticket(rule: str, gpu: str, remediation: Remediation) -> Alert:
         ("GPU-b", Remediation.RESET, 2),
     ],
 )
-def test_a_ticket_within_the_minute_is_heard_where_it_is_news(
-    gpu: str, remediation: Remediation, called: int
-) -> None:
+def test_a_ticket_within_the_minute_is_heard_where_it_is_news(gpu: str, remediation: Remediation, called: int) -> None:
     """Another rule on the same GPU with the same remedy is named in an update: it is the same cause."""
-    harness = ManagerHarness(
-        {name: RulePolicy(group=RuleScope.NODE) for name in ("first", "second")}
-    )
+    harness = ManagerHarness({name: RulePolicy(group=RuleScope.NODE) for name in ("first", "second")})
     harness.tick(ticket("first", "GPU-a", Remediation.RESET))
     harness.wait(20)
     assert described(harness.sent) == ["trigger new"]
@@ -150,9 +142,7 @@ def test_a_ticket_within_the_minute_is_heard_where_it_is_news(
 
 
 def test_tickets_of_a_quarter_of_a_minute_are_one() -> None:
-    harness = ManagerHarness(
-        {name: RulePolicy(group=RuleScope.NODE) for name in ("first", "second")}
-    )
+    harness = ManagerHarness({name: RulePolicy(group=RuleScope.NODE) for name in ("first", "second")})
     harness.tick(ticket("first", "GPU-a", Remediation.RESET))
     harness.wait(5)
     harness.tick(ticket("second", "GPU-b", Remediation.REPLACE))

@@ -94,8 +94,6 @@ def test_decoding_never_fails(xid: int, words: list[int]) -> None:
         ((0, 0, 0, 0, 0, 0, 0), "", XidSeverity.TICKET),
     ],
 )
-def test_registers_of_xid_74(
-    registers: tuple[int, ...], detail: str, severity: XidSeverity
-) -> None:
+def test_registers_of_xid_74(registers: tuple[int, ...], detail: str, severity: XidSeverity) -> None:
     """Three bits of the first may be passed over."""
     assert evaluate_registers(registers, detail)[1] is severity

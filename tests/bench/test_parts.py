@@ -55,15 +55,8 @@ def test_a_load_changes_as_recordings_do() -> None:
     changed = total = 0
     for node in range(BASES):
         for seq in range(TICKS - 1):
-            one, two = (
-                frames.unpack(frames.decode(load.frame(node, at, 1)).blocks[0])
-                for at in (seq, seq + 1)
-            )
-            pairs = [
-                pair
-                for row, other in zip(one, two, strict=True)
-                for pair in zip(row, other, strict=True)
-            ]
+            one, two = (frames.unpack(frames.decode(load.frame(node, at, 1)).blocks[0]) for at in (seq, seq + 1))
+            pairs = [pair for row, other in zip(one, two, strict=True) for pair in zip(row, other, strict=True)]
             changed += sum(before != after for before, after in pairs if not math.isnan(before))
             total += len(pairs)
     assert 0.1 < changed / total < 0.7
@@ -108,9 +101,7 @@ def test_the_audit_sees_what_is_twice_and_what_is_lost(
             "copy (select * from (values ('GPU-a', 1, 0), ('GPU-a', 1, 0), ('GPU-b', 1, 0)) "
             f"t(device, session, seq)) to '{sealed / 'hour.parquet'}' (format parquet)"
         )
-    assert audit(tmp_path) == {
-        "frames": 11, "distinct": 10, "rows": 6, "distinct_rows": 4, "holes": 5,
-    }  # fmt: skip
+    assert audit(tmp_path) == {"frames": 11, "distinct": 10, "rows": 6, "distinct_rows": 4, "holes": 5}
 
 
 def test_quantiles_come_from_the_difference_of_two_pages() -> None:

@@ -86,9 +86,7 @@ def test_a_capped_process_uses_no_more_than_its_share(
             while (
                 used < 0.1
                 or used > 0.05 * (time.monotonic() - began) + CAP_BURST
-                or (
-                    cap._group is None and not cap.stopped_seconds
-                )  # the kernel's is read at the end
+                or (cap._group is None and not cap.stopped_seconds)  # the kernel's is read at the end
             ):
                 time.sleep(0.01)
                 used = cpu_seconds(busy.pid) - before
@@ -101,9 +99,7 @@ def test_a_capped_process_uses_no_more_than_its_share(
         busy.wait()
 
 
-@pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="a machine of one core has none to give"
-)
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a machine of one core has none to give")
 def test_a_process_has_cores_of_its_own_while_the_others_have_the_rest() -> None:
     allowed = os.sched_getaffinity(0)
     command = [sys.executable, "-c", "input()"]

@@ -42,8 +42,7 @@ def test_a_planted_ratio_gets_its_verdict(limit: float, ratio: float, verdict: C
 
 
 @pytest.mark.parametrize(
-    ("ratio", "verdict"),
-    [(1.15, CostVerdict.MOVED), (1.25, CostVerdict.MOVED), (1.27, CostVerdict.WORSE)],
+    ("ratio", "verdict"), [(1.15, CostVerdict.MOVED), (1.25, CostVerdict.MOVED), (1.27, CostVerdict.WORSE)]
 )
 def test_a_decision_allows_what_it_says_and_no_more(ratio: float, verdict: CostVerdict) -> None:
     measured = Measured("rules", "x", COUNTED, [100.0], [100.0 * ratio], 0.001)
@@ -67,7 +66,7 @@ def test_rounds_are_compared_one_by_one() -> None:
 
 def test_of_memory_the_least_of_the_rounds_are_compared() -> None:
     """A busy machine only adds to it."""
-    backlog = Measured("ingest-20000-memory", "x", MEMORY, [300, 500, 310], [305, 303, 600], least=True)  # fmt: skip
+    backlog = Measured("ingest-20000-memory", "x", MEMORY, [300, 500, 310], [305, 303, 600], least=True)
     assert backlog.ratio == pytest.approx(1.01)
     assert judge.judge(backlog, {}).verdict is CostVerdict.SAME
     more = Measured("ingest-20000-memory", "x", MEMORY, [300, 301], [340, 341], least=True)
@@ -97,9 +96,7 @@ def test_the_marks_name_parts_and_decisions_that_exist() -> None:
 
 def test_every_line_of_the_table_has_a_name_of_its_own() -> None:
     assert len(set(NAMES)) == len(NAMES)
-    rows = [
-        JudgedPart(Measured(name, "x", CPU, [1.0], [1.0], 0.0), CostVerdict.SAME) for name in NAMES
-    ]
+    rows = [JudgedPart(Measured(name, "x", CPU, [1.0], [1.0], 0.0), CostVerdict.SAME) for name in NAMES]
     assert all(f"| {name} |" in judge.table(rows) for name in NAMES)
 
 
@@ -126,8 +123,7 @@ def test_another_tree_has_its_own_code_and_is_run_by_this_one(tmp_path: Path) ->
 @pytest.mark.systems
 @pytest.mark.nightly
 @pytest.mark.skipif(
-    NIGHT not in os.environ,
-    reason="by night: it counts for half a minute, and no change to kilowatch changes it",
+    NIGHT not in os.environ, reason="by night: it counts for half a minute, and no change to kilowatch changes it"
 )
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_a_planted_slow_down_is_refused_and_the_same_again_is_not(tmp_path: Path) -> None:
@@ -140,17 +136,18 @@ def test_a_planted_slow_down_is_refused_and_the_same_again_is_not(tmp_path: Path
     shutil.copytree(ROOT / "telemetry", slow / "telemetry")
     file = slow / "telemetry" / "wire" / "frame.py"
     source = file.read_text()
-    planted = source.replace("def build(", "def build(*given, **named):\n    _build(*given, **named)\n    return _build(*given, **named)\n\n\ndef _build(", 1)  # fmt: skip
+    planted = source.replace(
+        "def build(",
+        "def build(*given, **named):\n    _build(*given, **named)\n    return _build(*given, **named)\n\n\ndef _build(",
+        1,
+    )
     assert planted != source
     file.write_text(planted)
     one, again, other = (
-        count("collector-reading", tree, tmp_path / str(number))
-        for number, tree in enumerate((ROOT, ROOT, slow))
+        count("collector-reading", tree, tmp_path / str(number)) for number, tree in enumerate((ROOT, ROOT, slow))
     )
     same, worse = (
-        judge.judge(
-            Measured("collector-reading", "x", COUNTED, [one.mean], [it.mean], one.spread), {}
-        )
+        judge.judge(Measured("collector-reading", "x", COUNTED, [one.mean], [it.mean], one.spread), {})
         for it in (again, other)
     )
     assert same.verdict is CostVerdict.SAME

@@ -37,20 +37,13 @@ def main() -> int:
     """Run, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument("--faults", type=int, default=200, help="how many [200]")
+    parser.add_argument("--longest", type=float, default=20.0, help="seconds of a fault at most [20]")
+    parser.add_argument("--gpus", type=int, default=10_000, help="GPUs that are simulated, about [10000]")
     parser.add_argument(
-        "--longest", type=float, default=20.0, help="seconds of a fault at most [20]"
+        "--breakers", type=int, default=40, help="how many are overloaded, each once; three nodes each [40]"
     )
-    parser.add_argument(
-        "--gpus", type=int, default=10_000, help="GPUs that are simulated, about [10000]"
-    )
-    parser.add_argument(
-        "--breakers", type=int, default=40,
-        help="how many are overloaded, each once; three nodes each [40]",
-    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=19, help="[19]")
-    parser.add_argument(
-        "--no-page", action="store_true", help="leave docs/cluster-faults.md as it is"
-    )
+    parser.add_argument("--no-page", action="store_true", help="leave docs/cluster-faults.md as it is")
     options = parser.parse_args()
 
     def say(text: str) -> None:
@@ -80,7 +73,9 @@ def page(result: CampaignResult, gpus: int, command: str) -> str:
             rows.append(f"| {row} | {what} | 0 | | | |")
             continue
         slowest = f"{tally.slowest:.1f}" if tally.overloads else ""
-        rows.append(f"| {row} | {what} | {tally.times} | {tally.seconds / tally.times:.1f} | {tally.overloads} | {slowest} |")  # fmt: skip
+        rows.append(
+            f"| {row} | {what} | {tally.times} | {tally.seconds / tally.times:.1f} | {tally.overloads} | {slowest} |"
+        )
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     return "\n".join(
         [

@@ -45,7 +45,7 @@ main()
 
 
 @contextmanager
-def other_release(hall: Hall, name: str, protocol: int, oldest: int, *, checks: bool = True) -> Iterator[None]:  # fmt: skip
+def other_release(hall: Hall, name: str, protocol: int, oldest: int, *, checks: bool = True) -> Iterator[None]:
     """A member, not running now, that runs with other numbers of the protocol. `checks`: whether it looks at
     those of the others at all."""
     hall.loop.programs[name] = _RELEASE.format(protocol=protocol, oldest=oldest, checks=checks)

@@ -42,9 +42,7 @@ def breakers(count: int, members: list[str]) -> dict[str, list[str]]:
 class Hall:
     """Members, servers, breakers and a webhook."""
 
-    def __init__(
-        self, folder: Path, pager: Pager, *, feeds: int, gpus: int, spill_seconds: float
-    ) -> None:
+    def __init__(self, folder: Path, pager: Pager, *, feeds: int, gpus: int, spill_seconds: float) -> None:
         """`feeds`: breakers, one for each page, for a hot one takes minutes to cool; `gpus`: all that are
         simulated, about; `spill_seconds`: as in the settings, each spill is a file a group."""
         members = [f"agg-{name}" for name in "abc"]
@@ -56,14 +54,7 @@ class Hall:
             for name, nodes in self.feeds.items()
         )
         channel = f'[aggregator.alerts.channels.pager]\ntype = "webhook"\nurl = "{pager.url}"\n'
-        self.loop = Loop(
-            folder,
-            nodes=3,
-            more=channel + power,
-            shared=True,
-            fragile=True,
-            spill_seconds=spill_seconds,
-        )
+        self.loop = Loop(folder, nodes=3, more=channel + power, shared=True, fragile=True, spill_seconds=spill_seconds)
         assert self.loop.members == members
         nodes = [name for names in self.feeds.values() for name in names]
         more = max(0, gpus - 8 * (len(nodes) + 3)) // BIG_GPUS
@@ -166,9 +157,13 @@ class Hall:
     def paged_once(self, feed: str) -> None:
         """Wait until all members have the page's incident; it was opened once by a page."""
         living = [name for name in self.loop.members if name in self.loop.processes]
-        self.loop.until("one incident on every member", lambda: len(
-            {key for member in living for key in self.keys(member, feed)}) == 1
-            and all(self.keys(member, feed) for member in living))  # fmt: skip
+        self.loop.until(
+            "one incident on every member",
+            lambda: (
+                len({key for member in living for key in self.keys(member, feed)}) == 1
+                and all(self.keys(member, feed) for member in living)
+            ),
+        )
         self.check_pages(feed)
 
     def check_pages(self, feed: str) -> int:
@@ -178,8 +173,8 @@ class Hall:
         again = 0
         overloads = set()
         for _, body in self.pager.pages(HOT_RULE, feed):
-            alerts = [(one["labels"]["alertname"], one["status"], one["startsAt"]) for one in body["alerts"]]  # fmt: skip
-            overloads |= {(body["groupKey"], one) for one in alerts if one[:2] == (HOT_RULE, "firing")}  # fmt: skip
+            alerts = [(one["labels"]["alertname"], one["status"], one["startsAt"]) for one in body["alerts"]]
+            overloads |= {(body["groupKey"], one) for one in alerts if one[:2] == (HOT_RULE, "firing")}
             if "again" in json.dumps(body):
                 again += 1
             else:
@@ -211,9 +206,7 @@ class Hall:
         expected |= dict.fromkeys(racks, self.rack.sampled())
         for name, (node, sampled) in itertools.product(members, expected.items()):
             assert len(sampled) > 60
-            self.loop.until(
-                f"all of {node} at {name}, once", partial(self._has_all, name, node, sampled)
-            )
+            self.loop.until(f"all of {node} at {name}, once", partial(self._has_all, name, node, sampled))
         return sum(map(len, expected.values()))
 
     def _has_all(self, member: str, node: str, sampled: list[int]) -> bool:

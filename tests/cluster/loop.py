@@ -95,9 +95,7 @@ class Loop:
         urls, hosts = self.nats.urls, self.nats.mqtt_hosts
         text = '[cluster]\nname = "loop"\n'
         if name != SINGLE:
-            text += (
-                f'nats = {json.dumps(urls)}\nmember = "{name}"\ndead_after_seconds = {DEAD_AFTER}\n'
-            )
+            text += f'nats = {json.dumps(urls)}\nmember = "{name}"\ndead_after_seconds = {DEAD_AFTER}\n'
         if self.storage is not None and name != SINGLE:
             text += (
                 f'[cluster.storage]\nurl = "{self.storage}"\nspill_seconds = {self._spill_seconds}\n'
@@ -131,8 +129,10 @@ class Loop:
             program = ["-c", self.programs[name]] if name in self.programs else ["-m", "kilowatch"]
             self.processes[name] = subprocess.Popen(
                 [sys.executable, *program, command, "--config", str(self.folder / f"{name}.toml")],
-                stdout=self.log, stderr=self.log, env=os.environ | more,
-            )  # fmt: skip
+                stdout=self.log,
+                stderr=self.log,
+                env=os.environ | more,
+            )
 
     def signal(self, name: str, number: int) -> None:
         """Send a signal."""
@@ -172,7 +172,7 @@ class Loop:
         """Return the owner of each group, from the servers; none while these don't answer for long. `but`: the
         number of a server that is not asked."""
         deadline = end_of_patience(10)
-        while not (found := self._entries(Bucket.OWNERS, GroupEntry, but)) and time.monotonic() < deadline:  # fmt: skip
+        while not (found := self._entries(Bucket.OWNERS, GroupEntry, but)) and time.monotonic() < deadline:
             time.sleep(0.2)
         return found
 
@@ -213,20 +213,22 @@ class Loop:
         """Return whether these members hold all groups between them, and each some."""
         owners = Counter(each.owner for each in self.owners().values())
         shares = self.shares()
-        return set(owners) == set(names) and sum(owners.values()) == 256 and all(
-            shares.get(name) == owners[name] for name in names
-        )  # fmt: skip
+        return (
+            set(owners) == set(names)
+            and sum(owners.values()) == 256
+            and all(shares.get(name) == owners[name] for name in names)
+        )
 
     def body(self, member: str, path: str) -> bytes:
         """Return the very bytes of a member's answer."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http[member]}{path}", timeout=15) as answer:  # fmt: skip
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http[member]}{path}", timeout=15) as answer:
             body: bytes = answer.read()
         return body
 
     def page(self, member: str, path: str) -> Any:
         """Ask a member; None while it does not serve."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http[member]}{path}", timeout=5) as answer:  # fmt: skip
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http[member]}{path}", timeout=5) as answer:
                 body = answer.read().decode()
         except urllib.error.HTTPError as error:
             body = error.read().decode()
@@ -244,8 +246,9 @@ class Loop:
 
     def complete(self) -> bool:
         """Return whether no member knows of a missing frame."""
-        return all(self.sample(name, "kilowatch_aggregator_holes_open") == 0
-                   for name in self.members if name in self.processes)  # fmt: skip
+        return all(
+            self.sample(name, "kilowatch_aggregator_holes_open") == 0 for name in self.members if name in self.processes
+        )
 
     def until(self, what: str, ready: Callable[[], object], seconds: float = PATIENCE) -> float:
         """Wait for a condition; return the seconds that it took."""
@@ -286,7 +289,7 @@ class Loop:
 
     def answered(self, member: str, node: str) -> list[int]:
         """Return the times of all readings of a node's first GPU that a member answers with."""
-        page = self.page(member, f"/api/v1/history?gpu={self.gpu(node)}&metric=gpu_power_watts&step=0&from=-2h")  # fmt: skip
+        page = self.page(member, f"/api/v1/history?gpu={self.gpu(node)}&metric=gpu_power_watts&step=0&from=-2h")
         return list(page["at"]) if page and "at" in page else []
 
     def gpu(self, node: str) -> str:

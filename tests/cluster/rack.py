@@ -17,14 +17,7 @@ import msgspec
 from bench import wire
 from telemetry.wire import frame as frames
 from telemetry.wire import inventory as messages
-from telemetry.wire.inventory import (
-    CollectorStatus,
-    Command,
-    CommandKind,
-    CommandReply,
-    FrameSpan,
-    NodeState,
-)
+from telemetry.wire.inventory import CollectorStatus, Command, CommandKind, CommandReply, FrameSpan, NodeState
 from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA
 from telemetry.wire.topics import Topic, parse, pattern, topic
 from tests.aggregator.node import inventory
@@ -42,9 +35,13 @@ class Rack:
     frames again on request."""
 
     def __init__(
-        self, cluster: str, ports: Sequence[int], nodes: Sequence[str],
-        watts: float, gpus: Mapping[str, int] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        cluster: str,
+        ports: Sequence[int],
+        nodes: Sequence[str],
+        watts: float,
+        gpus: Mapping[str, int] | None = None,
+    ) -> None:
         """`watts`: of each GPU, at first; `gpus`: of the nodes that don't have eight."""
         self.cluster, self.nodes = cluster, list(nodes)
         self.gpus = dict.fromkeys(nodes, GPUS) | dict(gpus or {})
@@ -128,15 +125,11 @@ class Rack:
 
     def _introduce(self, connection: socket.socket) -> None:
         ring = (FrameSpan(self._session, 0, len(self._ring) - 1),) if self._ring else ()
-        status = CollectorStatus(
-            state=NodeState.ONLINE, session=self._session, interval=1.0, ring=ring
-        )
+        status = CollectorStatus(state=NodeState.ONLINE, session=self._session, interval=1.0, ring=ring)
         for node in self.nodes:
             found = inventory(node, self.gpus[node], self._session)
             for kind, body in ((Topic.STATUS, status), (Topic.INVENTORY, found)):
-                connection.sendall(
-                    wire.publish(topic(self.cluster, node, kind), messages.encode(body), retain=True)
-                )  # fmt: skip
+                connection.sendall(wire.publish(topic(self.cluster, node, kind), messages.encode(body), retain=True))
 
     def _sample(self) -> int | None:
         """Sample where a second has passed; return the number of what was sampled."""
@@ -161,25 +154,17 @@ class Rack:
 
     def _answer(self, connection: socket.socket, name: str, command: Command) -> None:
         address = parse(name)
-        if (
-            address is None
-            or address.node not in self.gpus
-            or command.kind is not CommandKind.RESEND
-        ):
+        if address is None or address.node not in self.gpus or command.kind is not CommandKind.RESEND:
             return
         node, sent = address.node, 0
         if command.about == self._session:
             last = min(command.last, len(self._ring) - 1)
             for first in range(command.first, last + 1, CHUNK_FRAMES):
-                old = [self._frame(node, one) for one in range(first, min(last + 1, first + CHUNK_FRAMES))]  # fmt: skip
+                old = [self._frame(node, one) for one in range(first, min(last + 1, first + CHUNK_FRAMES))]
                 sent += len(old)
-                connection.sendall(
-                    wire.publish(topic(self.cluster, node, Topic.BACKFILL), frames.encode_many(old))
-                )
+                connection.sendall(wire.publish(topic(self.cluster, node, Topic.BACKFILL), frames.encode_many(old)))
         reply = CommandReply(about=command.about, first=command.first, last=command.last, sent=sent)
-        connection.sendall(
-            wire.publish(topic(self.cluster, node, Topic.REPLY), messages.encode(reply))
-        )
+        connection.sendall(wire.publish(topic(self.cluster, node, Topic.REPLY), messages.encode(reply)))
 
 
 class Pager(ThreadingHTTPServer):
@@ -201,12 +186,13 @@ class Pager(ThreadingHTTPServer):
         return [
             (at, body)
             for at, body in self.received
-            if body["status"] == "firing" and any(
+            if body["status"] == "firing"
+            and any(
                 (alert["labels"]["alertname"], alert["labels"].get("name"), alert["status"])
                 == (rule, circuit, "firing")
                 for alert in body["alerts"]
             )
-        ]  # fmt: skip
+        ]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -47,7 +47,7 @@ class Pair:
         self.now = 1000.0
         self.servers = MemoryServers(lambda: self.now, {})
         self.fleets = {name: Fleet() for name in "ab"}
-        self.trackers = {name: DriftTracker((), DriftConfig(hold_seconds=HOLD, rollout_seconds=HOLD)) for name in "ab"}  # fmt: skip
+        self.trackers = {name: DriftTracker((), DriftConfig(hold_seconds=HOLD, rollout_seconds=HOLD)) for name in "ab"}
         self.members: dict[str, ClusterMember] = {}
         self.drifts: dict[str, DriftExchange] = {}
         self.holders: dict[str, str] = {}
@@ -61,8 +61,8 @@ class Pair:
         config = MembersConfig(nats=("nats://x:4222",), member=name, dead_after_seconds=1e9)
         member = self.members[name] = ClusterMember(
             config, self.servers.connect(name), cast(GroupHolder, None), Impairments(), clock=lambda: self.now
-        )  # fmt: skip
-        self.drifts[name] = DriftExchange(self.trackers[name], self.fleets[name], member, lambda: self.now)  # fmt: skip
+        )
+        self.drifts[name] = DriftExchange(self.trackers[name], self.fleets[name], member, lambda: self.now)
 
     def move(self, node: str, to: str, number: int) -> None:
         """Let a member have a node and its group."""
@@ -75,7 +75,7 @@ class Pair:
         entries = {
             group: BucketEntry(msgspec.json.encode(GroupEntry(self.holders.get(group, "a"), "p", 1)), 1)
             for group in GROUPS
-        }  # fmt: skip
+        }
         beat = MemberBeat("p", protocol=PROTOCOL, oldest=OLDEST_PROTOCOL)
         beats = {name: BucketEntry(msgspec.json.encode(beat), 1) for name in "ab"}
         for member in self.members.values():
@@ -127,9 +127,8 @@ async def test_a_node_is_compared_with_those_of_all_members_and_both_find_the_sa
 def test_who_leads_the_site_speaks_of_nodes_that_differ() -> None:
     """All members find the same, under the same key: it pages once."""
     alert = Alert(
-        key=f"node_differs/drift/{ODD}", rule="node_differs", severity=Severity.INFO, state=AlertState.FIRING,
-        node=ODD,
-    )  # fmt: skip
+        key=f"node_differs/drift/{ODD}", rule="node_differs", severity=Severity.INFO, state=AlertState.FIRING, node=ODD
+    )
     assert {evaluator_of(alert, member) for member in "ab"} == {SITE}
 
 
@@ -179,17 +178,15 @@ async def test_a_node_that_its_holder_does_not_name_any_more_is_dropped() -> Non
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.sampled_from("abc"), min_size=12, max_size=12), st.sets(st.integers(0, 11), max_size=3))  # fmt: skip
-def test_whoever_has_which_node_the_result_is_that_of_one_aggregator(
-    members: list[str], odd: set[int]
-) -> None:
+@given(st.lists(st.sampled_from("abc"), min_size=12, max_size=12), st.sets(st.integers(0, 11), max_size=3))
+def test_whoever_has_which_node_the_result_is_that_of_one_aggregator(members: list[str], odd: set[int]) -> None:
     """An answer has everything that is compared: facts, declarations, measurements and domains."""
     declared = ExpectedState(match=NodeMatch(node="dgx-00[0-3]"), gpus=8, kernel=("6.*",))
     nodes = []
     for number in range(12):
         said = dgx(number)
         if number in odd:
-            said = (gpu(7, present=False), host(rack="r1", product="X"), host(kernel="5"))[number % 3](said)  # fmt: skip
+            said = (gpu(7, present=False), host(rack="r1", product="X"), host(kernel="5"))[number % 3](said)
         measured = str(1e9 if number in odd else 2e9)
         said = host(**{"rack": "r1", "measured:memory": measured})(said)
         nodes.append(compared(said, declared if number < 4 else None))
@@ -230,16 +227,16 @@ def test_a_node_that_differs_is_one_incident_whoever_leads(loop: Loop) -> None:
             each["key"]
             for each in page.get("incidents", ())
             if any((one["rule"], one["node"]) == ("node_differs", loop.nodes[0]) for one in each["alerts"])
-        ]  # fmt: skip
+        ]
 
     loop.until("all groups held", lambda: loop.held_by(*loop.members))
     loop.until("an incident at all", lambda: all(incidents(name) for name in loop.members))
     (first,) = incidents(loop.members[0])
-    leader = next(each["name"] for each in loop.page(loop.members[0], "/api/v1/status")["members"] if each["leads"])  # fmt: skip
+    leader = next(each["name"] for each in loop.page(loop.members[0], "/api/v1/status")["members"] if each["leads"])
     loop.kill(leader)
     rest = [name for name in loop.members if name != leader]
     loop.until("its groups at the others", lambda: loop.held_by(*rest))
     began = loop.sample(rest[0], UPTIME)
-    loop.until("what the new leader has not found would be over", lambda: loop.sample(rest[0], UPTIME) > began + 70)  # fmt: skip
+    loop.until("what the new leader has not found would be over", lambda: loop.sample(rest[0], UPTIME) > began + 70)
     for name in rest:
         assert incidents(name) == [first]

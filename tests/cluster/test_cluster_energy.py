@@ -76,17 +76,16 @@ class Hall:
         folder = self.folder / f"{name}{session}"
         folder.mkdir(parents=True)
         sums = self.sums[name] = SiteEnergy(session, DEAD_AFTER)
-        own = self.electrical[name] = ElectricalService(TREE, folder, clock=lambda: self.one.wall, shared=sums)  # fmt: skip
+        own = self.electrical[name] = ElectricalService(TREE, folder, clock=lambda: self.one.wall, shared=sums)
         config = MembersConfig(nats=("nats://x:4222",), member=name, dead_after_seconds=1e9)
         member = self.members[name] = ClusterMember(
             config, self.servers.connect(name), cast(GroupHolder, None), Impairments(), clock=lambda: self.one.now
-        )  # fmt: skip
+        )
         own.energy.elsewhere = self.energies[name] = ClusterEnergy(
             own, member, lambda: self.one.now, lambda: self.one.wall
         )
         entries = {
-            group: BucketEntry(msgspec.json.encode(GroupEntry(self.holder(group), "p", 1)), 1)
-            for group in GROUPS
+            group: BucketEntry(msgspec.json.encode(GroupEntry(self.holder(group), "p", 1)), 1) for group in GROUPS
         }
         beat = MemberBeat("p", protocol=PROTOCOL, oldest=OLDEST_PROTOCOL)
         beats = {name: BucketEntry(msgspec.json.encode(beat), 1) for name in "ab"}
@@ -111,13 +110,15 @@ class Hall:
                 room.now = self.one.now
                 for node in room.fleet.nodes:
                     drawn = watts * (1 + NODES.index(node))
-                    room.say(node, gpu_power_watts=drawn, gpu_utilization_ratio=0.0, gpu_energy_joules_total=drawn * room.now)  # fmt: skip
+                    room.say(
+                        node, gpu_power_watts=drawn, gpu_utilization_ratio=0.0, gpu_energy_joules_total=drawn * room.now
+                    )
             self.alone.snapshots(self.one.fleet, self.one.now, self.one.wall)
             for name in self.rooms.keys() - self.down:
                 its = self.rooms[name]
                 self.electrical[name].snapshots(its.fleet, its.now, its.wall)
             for name in self.rooms.keys() - self.down:
-                held = {group: epoch for group, epoch in self.epochs.items() if self.holder(group) == name}  # fmt: skip
+                held = {group: epoch for group, epoch in self.epochs.items() if self.holder(group) == name}
                 payload = self.sums[name].message(held)
                 for other in self.rooms.keys() - self.down:
                     self.sums[other].receive(payload, self.one.now)
@@ -175,7 +176,7 @@ def test_what_nobody_says_is_not_known_and_never_less(hall: Hall) -> None:
     assert a.ledger.watts is None
     known = hall.day("a")
     assert known.unknown_seconds >= 18
-    assert known.joules == pytest.approx(before + (HOLD + 1) * (hall.alone.energy.ledger.watts or 0), rel=0.1)  # fmt: skip
+    assert known.joules == pytest.approx(before + (HOLD + 1) * (hall.alone.energy.ledger.watts or 0), rel=0.1)
     profile = hall.electrical["a"].months.ledger.profile
     assert profile is not None
     assert profile.going_on() == [UNMAPPED], "it has not ended, for nodes may be there"
@@ -204,8 +205,8 @@ def test_late_foreign_and_broken_messages_change_nothing() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.sampled_from("abc"), min_size=6, max_size=6), st.lists(st.floats(0, 700), min_size=6, max_size=6))  # fmt: skip
-def test_sums_of_members_are_those_of_one_aggregator(holders: list[str], watts: list[float]) -> None:  # fmt: skip
+@given(st.lists(st.sampled_from("abc"), min_size=6, max_size=6), st.lists(st.floats(0, 700), min_size=6, max_size=6))
+def test_sums_of_members_are_those_of_one_aggregator(holders: list[str], watts: list[float]) -> None:
     """However nodes are divided among them."""
     names = [f"node-{number}" for number in range(6)]
 
@@ -215,25 +216,32 @@ def test_sums_of_members_are_those_of_one_aggregator(holders: list[str], watts: 
             room.now += 1.0
             for name in nodes:
                 drawn = watts[names.index(name)]
-                room.say(name, gpu_power_watts=drawn, gpu_utilization_ratio=drawn / 700, gpu_energy_joules_total=1e5 + drawn * second)  # fmt: skip
-            found = sampler.sample(room.fleet, room.now, (names[0],), np.array([50.0]) if names[0] in nodes else None, by_node=True)  # fmt: skip
+                room.say(
+                    name,
+                    gpu_power_watts=drawn,
+                    gpu_utilization_ratio=drawn / 700,
+                    gpu_energy_joules_total=1e5 + drawn * second,
+                )
+            found = sampler.sample(
+                room.fleet, room.now, (names[0],), np.array([50.0]) if names[0] in nodes else None, by_node=True
+            )
         return found
 
     wanted, parts = sample(names), {}
     hears = SiteEnergy(9, DEAD_AFTER)
     for number, member in enumerate("abc"):
-        its = sample([name for name, holder in zip(names, holders, strict=True) if holder == member])  # fmt: skip
+        its = sample([name for name, holder in zip(names, holders, strict=True) if holder == member])
         parts[member] = its
         assert its.node_sums.shape == (len(its.node_names), len(NODE_SUMS))
         says = SiteEnergy(number, DEAD_AFTER)
         says._note(its)
         held = {shard_of(name): 1 for name in its.node_names}
-        rest = {group: 1 for group in GROUPS if group not in map(shard_of, names)} if member == "a" else {}  # fmt: skip
+        rest = {group: 1 for group in GROUPS if group not in map(shard_of, names)} if member == "a" else {}
         hears.receive(says.message(held | rest), 5.0)
     found = hears.joined(parts["a"], 6.0)
     assert found.whole
     for name in SCALARS:
-        assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-4, abs=1e-3, nan_ok=True), name  # fmt: skip
+        assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-4, abs=1e-3, nan_ok=True), name
 
 
 # -- What a member did not count --------------------------------------------------------------------
@@ -250,9 +258,7 @@ def profile_of(counted: set[int], begins: int) -> LoadProfile:
             continue
         at = OCTOBER.start + 3600.0 * (hour + 1)
         names = ["main", "rack", *(["late"] if hour >= begins else [])]
-        rows = profile.rows(
-            names, OCTOBER.start if hour < begins else OCTOBER.start + 3600.0 * begins
-        )
+        rows = profile.rows(names, OCTOBER.start if hour < begins else OCTOBER.start + 3600.0 * begins)
         joules = 3600.0 * np.array([1000.0 + hour, 400.0, 100.0][: len(rows)])
         profile.add(rows, at, 3600.0, joules, np.ones(len(rows), bool), np.full(len(rows), np.nan))
     profile.roots.add("main")
@@ -261,9 +267,7 @@ def profile_of(counted: set[int], begins: int) -> LoadProfile:
 
 @settings(max_examples=40, deadline=None)
 @given(st.sets(st.integers(0, 23), min_size=1), st.sets(st.integers(0, 23)), st.integers(1, 23))
-def test_two_parts_of_a_month_are_what_either_knows(
-    ours: set[int], theirs: set[int], begins: int
-) -> None:
+def test_two_parts_of_a_month_are_what_either_knows(ours: set[int], theirs: set[int], begins: int) -> None:
     """Whoever counted an hour; and an hour that both counted is there once."""
     now = OCTOBER.start + 86_400.0
     own, other = profile_of(ours, begins), profile_of(theirs, begins)
@@ -343,11 +347,11 @@ async def test_a_month_of_which_only_another_member_has_something_is_answered(ha
     august = month_named("2026-08", UTC)
     profile = LoadProfile(august)
     rows = profile.rows([UNMAPPED])
-    profile.add(rows, august.start + 7200.0, 7200.0, np.array([7.2e6]), np.array([True]), np.array([np.nan]))  # fmt: skip
+    profile.add(rows, august.start + 7200.0, 7200.0, np.array([7.2e6]), np.array([True]), np.array([np.nan]))
     held.finished.append((profile, held.idle))
     async with hall.answering("a"):
         found = await hall.energies["b"].month("2026-08")
-    assert bill_of(hall.electrical["b"], "2026-08", hall.one.wall, found)().kwh_measured == pytest.approx(2.0)  # fmt: skip
+    assert bill_of(hall.electrical["b"], "2026-08", hall.one.wall, found)().kwh_measured == pytest.approx(2.0)
 
 
 # -- On real processes ----------------------------------------------------------------------------
@@ -369,14 +373,16 @@ def test_any_member_counts_the_draw_of_all_nodes_whoever_dies(loop: Loop) -> Non
 
     def all_counted(*members: str) -> bool:
         """Return whether who leads the site, which exports that, counts them all."""
-        return max(loop.sample(name, "kilowatch_power_wall_nodes") for name in members) == len(loop.nodes)  # fmt: skip
+        return max(loop.sample(name, "kilowatch_power_wall_nodes") for name in members) == len(loop.nodes)
 
     def bill_at(member: str) -> Any:
         return loop.page(member, "/api/v1/bill") or {}
 
     loop.until("all groups held", lambda: loop.held_by(*loop.members))
     loop.until("all nodes counted", lambda: all_counted(*loop.members))
-    loop.until("idle GPUs of all", lambda: {each["node"] for each in bill_at(loop.members[0])["idle"]} == set(loop.nodes))  # fmt: skip
+    loop.until(
+        "idle GPUs of all", lambda: {each["node"] for each in bill_at(loop.members[0])["idle"]} == set(loop.nodes)
+    )
     assert bill_at(loop.members[0])["missing"] == []
     killed = loop.holder(loop.nodes[0])
     loop.kill(killed)

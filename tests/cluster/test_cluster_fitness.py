@@ -35,9 +35,7 @@ def scored() -> Members:
     return both
 
 
-async def test_the_fleet_and_its_jobs_are_scored_by_the_nodes_of_all_members(
-    scored: Members,
-) -> None:
+async def test_the_fleet_and_its_jobs_are_scored_by_the_nodes_of_all_members(scored: Members) -> None:
     """A job over two members is as good as the worst of its nodes, wherever that is."""
     parts = {name: view.fitness.newest for name, view in scored.own.items()}
     wanted = {one.node: one for part in parts.values() if part for one in part.nodes}
@@ -50,7 +48,7 @@ async def test_the_fleet_and_its_jobs_are_scored_by_the_nodes_of_all_members(
     (job,) = reply.jobs
     assert (job.job, job.nodes) == (ACROSS.id, 2)
     assert job.score == min(one.score for one in wanted.values())
-    assert [sample.fit + sample.degraded + sample.out + sample.unknown for sample in reply.history] == [2]  # fmt: skip
+    assert [sample.fit + sample.degraded + sample.out + sample.unknown for sample in reply.history] == [2]
     assert reply.missing == []
 
 
@@ -93,10 +91,7 @@ async def test_drift_compares_the_nodes_of_all_members() -> None:
 def test_of_two_that_score_a_node_the_one_that_has_it_counts() -> None:
     good = node_fitness(NodeCondition(node="n", online=True), None)
     bad = node_fitness(NodeCondition(node="n", online=False), None)
-    parts = {
-        name: FitnessReply(at=1, fleet=FleetFitness(), nodes=[one])
-        for name, one in (("old", bad), ("new", good))
-    }
+    parts = {name: FitnessReply(at=1, fleet=FleetFitness(), nodes=[one]) for name, one in (("old", bad), ("new", good))}
     key = JobKey("slurm", "lab", "1")
     found = joined_fitness(parts, lambda name, _: name == "new", (), {key: {"n", "gone"}}, (), 2)
     assert found.nodes == [good]

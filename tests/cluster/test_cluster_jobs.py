@@ -72,17 +72,15 @@ class Members:
             view.fleet, view.jobs = site.fleet, site.jobs
             config = MembersConfig(nats=("nats://x:4222",), member=name, dead_after_seconds=1e9)
             member = self.members[name] = ClusterMember(
-                config, servers.connect(name), cast(GroupHolder, None), Impairments(),
-                clock=lambda: self.one.now,
-            )  # fmt: skip
+                config, servers.connect(name), cast(GroupHolder, None), Impairments(), clock=lambda: self.one.now
+            )
             self.views[name] = ClusterView(view, member)
         self.hold({shard_of(node): name for name, node in self.nodes.items()})
 
     def hold(self, owners: dict[str, str]) -> None:
         """Let groups be at members, all others at the first one."""
         entries = {
-            group: BucketEntry(msgspec.json.encode(GroupEntry(owners.get(group, "a"), "p", 1)), 1)
-            for group in GROUPS
+            group: BucketEntry(msgspec.json.encode(GroupEntry(owners.get(group, "a"), "p", 1)), 1) for group in GROUPS
         }
         beat = MemberBeat("p", protocol=PROTOCOL, oldest=OLDEST_PROTOCOL)
         beats = {name: BucketEntry(msgspec.json.encode(beat), 1) for name in self.nodes}
@@ -100,9 +98,7 @@ class Members:
         member = next(name for name, its in self.nodes.items() if its == node)
         first = list(self.nodes.values()).index(node) * 2
         for site, at in ((self.one, first), (self.sites[member], 0)):
-            site.send(
-                node, *(site.held(key, at + gpu, begin, end) for key, gpu, begin, end in held)
-            )
+            site.send(node, *(site.held(key, at + gpu, begin, end) for key, gpu, begin, end in held))
 
     def run(self, seconds: float) -> None:
         """Let the time go on."""
@@ -158,9 +154,7 @@ def same(found: object, wanted: object) -> None:
         assert left[path] == near, path
 
 
-async def test_a_job_over_two_members_is_the_one_that_a_single_aggregator_has(
-    busy: Members,
-) -> None:
+async def test_a_job_over_two_members_is_the_one_that_a_single_aggregator_has(busy: Members) -> None:
     """Its allocations, sums, peaks and quantiles, whichever member is asked."""
     for name in ("a", "b"):
         async with busy.answering("a", "b"):
@@ -180,16 +174,23 @@ async def test_the_list_of_jobs_is_that_of_a_single_aggregator(busy: Members) ->
     """A job that has ended on one member's nodes and runs on the other's is one that runs."""
     async with busy.answering("b"):
         for wanted in (
-            JobQuery(), JobQuery(running=True), JobQuery(running=False), JobQuery(node="n1"),
-            JobQuery(user="ada"), JobQuery(user="bob"), JobQuery(id="3"), JobQuery(limit=1),
-            JobQuery(since=busy.begin + SECOND), JobQuery(until=busy.begin - 119 * SECOND),
-        ):  # fmt: skip
+            JobQuery(),
+            JobQuery(running=True),
+            JobQuery(running=False),
+            JobQuery(node="n1"),
+            JobQuery(user="ada"),
+            JobQuery(user="bob"),
+            JobQuery(id="3"),
+            JobQuery(limit=1),
+            JobQuery(since=busy.begin + SECOND),
+            JobQuery(until=busy.begin - 119 * SECOND),
+        ):
             found = await busy.views["a"].find_jobs(wanted)
             rows = busy.one.jobs.matching(wanted, busy.one.wall)
             assert not found.missing
             assert {row.id for row in found.rows} == {row.id for row in rows}, wanted
             same(sorted(found.rows, key=lambda row: row.id), sorted(rows, key=lambda row: row.id))
-        assert {row.id for row in (await busy.views["a"].find_jobs(JobQuery(running=True))).rows} == {"1", "3"}  # fmt: skip
+        assert {row.id for row in (await busy.views["a"].find_jobs(JobQuery(running=True))).rows} == {"1", "3"}
 
 
 async def test_a_list_that_is_asked_for_again_and_again_costs_no_parts(busy: Members) -> None:
@@ -232,9 +233,7 @@ async def test_a_part_in_the_store_of_another_member_counts(busy: Members) -> No
         assert (row.phase, row.nodes) == (JobPhase.RUNNING, ["n0", "n1"])
 
 
-async def test_a_member_that_does_not_answer_is_named_and_its_part_is_not_made_up(
-    busy: Members,
-) -> None:
+async def test_a_member_that_does_not_answer_is_named_and_its_part_is_not_made_up(busy: Members) -> None:
     async with busy.answering(), door(busy.views["a"]) as client:
         reply = decode((await client.text("/api/v1/jobs"))[1].encode(), JobsReply)
         assert reply.missing == ["b"]
@@ -245,15 +244,13 @@ async def test_a_member_that_does_not_answer_is_named_and_its_part_is_not_made_u
         assert use.missing == ["b"]
 
 
-async def test_pages_and_prometheus_of_any_member_name_the_holders_of_every_gpu(
-    busy: Members,
-) -> None:
+async def test_pages_and_prometheus_of_any_member_name_the_holders_of_every_gpu(busy: Members) -> None:
     """A member that does not know the node by itself has its list with the copy of the present."""
     async with busy.answering("b"), door(busy.views["a"]) as client:
         page = decode((await client.text("/api/v1/gpus/GPU-n1-0"))[1].encode(), GpuPageReply)
         assert [(each.job, each.user) for each in page.holders or ()] == [("1", "ada")]
         metrics = (await client.text("/metrics/node/n1"))[1]
-        (info,) = [line for line in metrics.splitlines() if line.startswith("kilowatch_gpu_job_info{")]  # fmt: skip
+        (info,) = [line for line in metrics.splitlines() if line.startswith("kilowatch_gpu_job_info{")]
         assert 'job_id="1"' in info
         assert "GPU-n1-0" in info
         one = decode((await client.text("/api/v1/jobs/1"))[1].encode(), JobReply)
@@ -292,9 +289,7 @@ async def test_the_use_of_a_month_is_the_sum_over_all_members(busy: Members) -> 
     for by in ("user", "job"):
         async with busy.answering("b"), door(busy.views["a"]) as client, door(single) as other:
             path = f"/api/v1/use?by={by}&month={month}"
-            found, wanted = [
-                decode((await each.text(path))[1].encode(), UseReply) for each in (client, other)
-            ]
+            found, wanted = [decode((await each.text(path))[1].encode(), UseReply) for each in (client, other)]
         assert wanted.unheld is not None
         assert wanted.unheld.energy_joules
         same(found, wanted)
@@ -315,25 +310,39 @@ async def test_sums_of_a_job_need_no_parts_where_its_rows_have_them(busy: Member
     assert {row.id for row in found} == wanted.keys() == {"1", "3"}
     for row in found:
         other = wanted[row.id]
-        assert (row.begin, row.end, row.nodes, row.gpus) == (other.begin, other.end, other.nodes, other.gpus)  # fmt: skip
+        assert (row.begin, row.end, row.nodes, row.gpus) == (other.begin, other.end, other.nodes, other.gpus)
         assert row.summary is not None
         assert other.summary is not None
-        for name in ("gpu_hours", "coverage", "utilization_ratio", "energy_joules", "energy_coverage", "wall_joules",
-                     "wall_coverage", "cost", "idle_gpu_hours", "idle_coverage", "idle_cost", "gpus_idle", "memory_peak_bytes"):  # fmt: skip
+        for name in (
+            "gpu_hours",
+            "coverage",
+            "utilization_ratio",
+            "energy_joules",
+            "energy_coverage",
+            "wall_joules",
+            "wall_coverage",
+            "cost",
+            "idle_gpu_hours",
+            "idle_coverage",
+            "idle_cost",
+            "gpus_idle",
+            "memory_peak_bytes",
+        ):
             assert getattr(row.summary, name) == pytest.approx(getattr(other.summary, name)), name
         assert row.summary.utilization_p10_ratio is None
 
 
-async def test_the_token_of_a_user_sees_no_job_that_is_in_part_another_s(
-    busy: Members, tmp_path: Path
-) -> None:
+async def test_the_token_of_a_user_sees_no_job_that_is_in_part_another_s(busy: Members, tmp_path: Path) -> None:
     """What a member says of its own part alone does not open the rest."""
     site = busy.sites["b"]
     message = site.jobs.lists["n1"]
     theirs = NodeJobs(
-        session=7, version=99, at=site.wall, allocations=message.allocations,
+        session=7,
+        version=99,
+        at=site.wall,
+        allocations=message.allocations,
         jobs=(Job(key=ACROSS, user="eve"), Job(key=OVER, user="ada")),
-    )  # fmt: skip
+    )
     gpus = {gpu.uuid for gpu in site.fleet.nodes["n1"].inventory.gpus}
     site.jobs.receive("n1", msgspec.json.encode(theirs), gpus, site.wall)
     tokens = tmp_path / "tokens.json"
@@ -384,9 +393,7 @@ async def test_a_job_whose_node_moves_goes_on_with_the_sums_of_both_members() ->
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_another_member_counted_is_not_counted_again_when_the_node_comes_back(
-    restarted: bool,
-) -> None:
+def test_what_another_member_counted_is_not_counted_again_when_the_node_comes_back(restarted: bool) -> None:
     """The counter of the GPU has gone on meanwhile, and would give the energy of the time between."""
     site = site_of("n1")
     site.jobs = JobService(shares=True)
@@ -440,7 +447,7 @@ def test_sums_at_the_edges_of_months_are_added() -> None:
     first, second = account(5, ("2026-10", "2026-11")), account(9, ("2026-11", "2026-12"))
     both = joined_account([first, second])
     assert (both.at, both.first, both.month) == (9, "2026-10", "2026-12")
-    for month, after, factor in (("2026-10", "2026-11", 1), ("2026-11", "2026-12", 2), ("2026-12", "2027-01", 1)):  # fmt: skip
+    for month, after, factor in (("2026-10", "2026-11", 1), ("2026-11", "2026-12", 2), ("2026-12", "2027-01", 1)):
         counted = month_account(both, month, after)
         assert counted.joules == factor * sums["joules"], month
     older = msgspec.structs.replace(second, first="", edges={})

@@ -52,11 +52,10 @@ class Talking(SplitJobs):
             config = MembersConfig(nats=("nats://x:4222",), member=name, dead_after_seconds=1e9)
             impairments = self.impairments[name] = Impairments()
             member = ClusterMember(
-                config, self.connections[name], cast(GroupHolder, None), impairments,
-                clock=lambda: self.now,
-            )  # fmt: skip
+                config, self.connections[name], cast(GroupHolder, None), impairments, clock=lambda: self.now
+            )
             beat = msgspec.json.encode(MemberBeat("p", protocol=PROTOCOL, oldest=OLDEST_PROTOCOL))
-            owners = {group: BucketEntry(msgspec.json.encode(GroupEntry("a", "p", 1)), 1) for group in GROUPS}  # fmt: skip
+            owners = {group: BucketEntry(msgspec.json.encode(GroupEntry("a", "p", 1)), 1) for group in GROUPS}
             member.planner.observe(dict.fromkeys(self.parts, BucketEntry(beat, 1)), owners, 0.0)
             assert part.elsewhere is not None
             self.peers[name] = ClusterPeers(part.elsewhere, member, impairments, lambda: self.now)
@@ -67,16 +66,12 @@ class Talking(SplitJobs):
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
         """Have the members answer while the block runs."""
-        async with running(
-            *(its.run() for name, its in self.peers.items() if name not in self.old)
-        ):
+        async with running(*(its.run() for name, its in self.peers.items() if name not in self.old)):
             yield
 
     def unheard(self, name: str) -> list[str]:
         """Return what a member says about jobs without a verdict."""
-        return [
-            one.reason for one in self.impairments[name].current() if one.rule == "peers_unheard"
-        ]
+        return [one.reason for one in self.impairments[name].current() if one.rule == "peers_unheard"]
 
     async def talk(self, seconds: float) -> None:
         """Pass time."""

@@ -116,15 +116,11 @@ async def test_of_two_who_give_one_name_or_rename_one_node_the_first_is_heard(tr
     fleet = fleet_of("a", "b")
     x, y = trio.registers["x"], trio.registers["y"]
     done = await asyncio.gather(
-        x.rename("a", "c", fleet, "ann", "", DAY),
-        y.rename("b", "c", fleet, "bob", "", DAY),
-        return_exceptions=True,
+        x.rename("a", "c", fleet, "ann", "", DAY), y.rename("b", "c", fleet, "bob", "", DAY), return_exceptions=True
     )
     assert [type(each) for each in done] == [type(None), NodeError]
     done = await asyncio.gather(
-        x.rename("b", "d", fleet, "ann", "", DAY),
-        y.rename("b", "e", fleet, "bob", "", DAY),
-        return_exceptions=True,
+        x.rename("b", "d", fleet, "ann", "", DAY), y.rename("b", "e", fleet, "bob", "", DAY), return_exceptions=True
     )
     assert [type(each) for each in done] == [type(None), NodeError]
     await trio.follow()
@@ -191,7 +187,7 @@ async def test_a_clock_that_is_behind_does_not_make_a_declaration_the_older_one(
     assert all(records["a"].retired for records in trio.records())
 
 
-def cut_after(register: NodeRegister, writes: int, patch: pytest.MonkeyPatch | None = None) -> Callable[[], None]:  # fmt: skip
+def cut_after(register: NodeRegister, writes: int, patch: pytest.MonkeyPatch | None = None) -> Callable[[], None]:
     """Let a member reach NATS for some writes more; return what mends it."""
     shared = register.shared
     assert isinstance(shared, ClusterRegister)
@@ -227,7 +223,13 @@ class AnyOrder(RuleBasedStateMachine):
         """By name, a check of the record that was acknowledged last."""
         self.fleet = fleet_of(*NAMES)
 
-    def attempt(self, member: str, names: str, change: Callable[[NodeRegister], Awaitable[None]], **wanted: Callable[[NodeRecord], bool]) -> None:  # fmt: skip
+    def attempt(
+        self,
+        member: str,
+        names: str,
+        change: Callable[[NodeRegister], Awaitable[None]],
+        **wanted: Callable[[NodeRecord], bool],
+    ) -> None:
         """Declare something at a member."""
         self.now += SECOND
         try:
@@ -243,28 +245,33 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(member=st.sampled_from("xyz"), name=st.sampled_from(NAMES))
     def expect(self, member: str, name: str) -> None:
         self.attempt(
-            member, name, lambda its: its.expect(name, "", "", self.now),
+            member,
+            name,
+            lambda its: its.expect(name, "", "", self.now),
             **{name: lambda record: record.expected and not record.retired},
-        )  # fmt: skip
+        )
 
     @rule(member=st.sampled_from("xyz"), name=st.sampled_from(NAMES))
     def retire(self, member: str, name: str) -> None:
         self.attempt(
-            member, name, lambda its: its.retire(name, "", "", self.now),
+            member,
+            name,
+            lambda its: its.retire(name, "", "", self.now),
             **{name: lambda record: record.retired and not record.expected},
-        )  # fmt: skip
+        )
 
     @rule(member=st.sampled_from("xyz"), old=st.sampled_from(NAMES), new=st.sampled_from(NAMES))
     def rename(self, member: str, old: str, new: str) -> None:
         self.attempt(
-            member, old + new, lambda its: its.rename(old, new, self.fleet, "", "", self.now, heard=True),
-            **{
-                old: lambda record: record.renamed_to == new,
-                new: lambda record: record.formerly[-1].name == old,
-            },
-        )  # fmt: skip
+            member,
+            old + new,
+            lambda its: its.rename(old, new, self.fleet, "", "", self.now, heard=True),
+            **{old: lambda record: record.renamed_to == new, new: lambda record: record.formerly[-1].name == old},
+        )
 
-    @rule(member=st.sampled_from("xyz"), writes=st.integers(0, 2), old=st.sampled_from(NAMES), new=st.sampled_from(NAMES))  # fmt: skip
+    @rule(
+        member=st.sampled_from("xyz"), writes=st.integers(0, 2), old=st.sampled_from(NAMES), new=st.sampled_from(NAMES)
+    )
     def rename_in_part(self, member: str, writes: int, old: str, new: str) -> None:
         mend = cut_after(self.trio.registers[member], writes)
         self.rename(member, old, new)
@@ -314,7 +321,7 @@ TestAnyOrder = AnyOrder.TestCase
 
 
 @pytest.fixture
-def loop(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:  # fmt: skip
+def loop(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
     folder = tmp_path_factory.mktemp("register")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     monkeypatch.setenv("STATE_DIRECTORY", "")
@@ -331,7 +338,7 @@ def test_a_take_over_neither_forgets_a_rename_nor_brings_a_retired_node_back(loo
     """The member that takes over has the node in its store, of a time when it held it."""
 
     def nodes(member: str) -> set[str]:
-        return {each["node"] for each in (loop.page(member, "/api/v1/nodes") or {}).get("nodes", ())}  # fmt: skip
+        return {each["node"] for each in (loop.page(member, "/api/v1/nodes") or {}).get("nodes", ())}
 
     def row(member: str, name: str) -> dict[str, object]:
         page = loop.page(member, "/api/v1/register") or {"nodes": []}
@@ -341,7 +348,7 @@ def test_a_take_over_neither_forgets_a_rename_nor_brings_a_retired_node_back(loo
         at = ("--http", f"127.0.0.1:{loop.http[member]}")
         ran = subprocess.run(
             [sys.executable, "-m", "kilowatch", "nodes", *words, *at], capture_output=True, text=True, check=False
-        )  # fmt: skip
+        )
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
     def told(member: str) -> bool:
@@ -351,18 +358,32 @@ def test_a_take_over_neither_forgets_a_rename_nor_brings_a_retired_node_back(loo
         return names == ("retired", "renamed", [old]) and bool(listed) and gone not in listed
 
     gone, old = loop.nodes[:2]
-    loop.until("all nodes", lambda: loop.held_by(*loop.members) and all(nodes(name) == set(loop.nodes) for name in loop.members))  # fmt: skip
+    loop.until(
+        "all nodes",
+        lambda: loop.held_by(*loop.members) and all(nodes(name) == set(loop.nodes) for name in loop.members),
+    )
     first = loop.holder(gone)
     loop.kill(first)
     rest = [name for name in loop.members if name != first]
     loop.until("its groups at the others", lambda: loop.held_by(*rest))
     heir = loop.holder(gone)
-    loop.until("its node stored by the heir", lambda: loop.gpu(gone) and loop.page(heir, f"/api/v1/history?gpu={loop.gpu(gone)}&metric=gpu_power_watts").get("at"))  # fmt: skip
+    loop.until(
+        "its node stored by the heir",
+        lambda: (
+            loop.gpu(gone) and loop.page(heir, f"/api/v1/history?gpu={loop.gpu(gone)}&metric=gpu_power_watts").get("at")
+        ),
+    )
     loop.start(first)
     loop.until("it has its share again", lambda: loop.held_by(*loop.members))
     loop.end(gone)
     asked = next(name for name in loop.members if name not in {loop.holder(gone), heir})
-    loop.until("it is offline", lambda: {"offline"} == {each["state"] for each in loop.page(asked, "/api/v1/nodes")["nodes"] if each["node"] == gone})  # fmt: skip
+    loop.until(
+        "it is offline",
+        lambda: (
+            {"offline"}
+            == {each["state"] for each in loop.page(asked, "/api/v1/nodes")["nodes"] if each["node"] == gone}
+        ),
+    )
     declare(asked, "retire", gone)
     declare(asked, "rename", old, "renamed")
     for name in loop.members:

@@ -61,7 +61,7 @@ class World:
         self.starts += 1
         own = MemberBeat(
             start=f"s{self.starts}", weight=weight, version=f"2026.{protocol}", protocol=protocol, oldest=oldest
-        )  # fmt: skip
+        )
         self.planners[name] = GroupPlanner(name, own, DEAD_AFTER, self.now)
         self.stopped.discard(name)
         self.blind.discard(name)
@@ -95,9 +95,7 @@ class World:
             elif move.kind is MoveKind.START:
                 self.hold(name, move.group, move.entry.epoch)
             else:
-                revision = self.owners.write(
-                    move.group, msgspec.json.encode(move.entry), move.revision
-                )
+                revision = self.owners.write(move.group, msgspec.json.encode(move.entry), move.revision)
                 if revision is None:
                     continue
                 planner.written(move, revision)
@@ -199,9 +197,7 @@ def test_a_process_that_stood_still_gives_up_what_others_took() -> None:
 def test_a_lost_table_is_written_again_with_higher_epochs() -> None:
     """Epochs are in values: a table that begins again at revision 1 un-fences nobody."""
     world = settled("a", "b", "c")
-    before = {
-        group: epoch for each in world.planners.values() for group, epoch in each.held.items()
-    }
+    before = {group: epoch for each in world.planners.values() for group, epoch in each.held.items()}
     shares = world.shares()
     world.members, world.owners = Table(), Table()
     world.run(3 * DEAD_AFTER)
@@ -267,9 +263,7 @@ def test_a_member_of_the_release_before_works_and_one_before_it_is_given_nothing
     assert (
         world.planners["a"].refused
         == world.planners["old"].refused
-        == {
-            "older": "older runs 2026.0 with protocol 0, and 2026.2 needs 1 or higher: upgrade older"
-        }
+        == {"older": "older runs 2026.0 with protocol 0, and 2026.2 needs 1 or higher: upgrade older"}
     )
     own = MemberBeat(start="x", version="2026.1", protocol=1)
     assert refusal(own, "a", world.planners["a"].own) == ""
@@ -326,9 +320,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(data=st.data(), kind=st.sampled_from(["stopped", "blind"]))
     def turn(self, data: st.DataObject, kind: str) -> None:
         """Stop or wake a process, cut it off or let it back."""
-        getattr(self.world, kind).symmetric_difference_update(
-            {data.draw(st.sampled_from(sorted(self.world.planners)))}
-        )
+        getattr(self.world, kind).symmetric_difference_update({data.draw(st.sampled_from(sorted(self.world.planners)))})
 
     @rule()
     def leave(self) -> None:

@@ -54,8 +54,6 @@ async def test_a_group_begins_when_no_rule_is_evaluated() -> None:
     found: Any = ingest
     bus: Any = InstantBus()
     store: Any = UnhurriedStore(idle)
-    holder = GroupHolder(
-        found, bus, store, idle=idle, moved=print, committed=committed, now=lambda: 0.0
-    )
+    holder = GroupHolder(found, bus, store, idle=idle, moved=print, committed=committed, now=lambda: 0.0)
     await holder.acquire({"0a": {}, "0b": {}})
     assert ingest.began == [("0a", True), ("0b", True)]

@@ -47,9 +47,16 @@ def alert(number: int, state: AlertState = AlertState.FIRING) -> Alert:
     """A tripped breaker: a page at once, each an incident of its own."""
     name = f"pdu-{number}"
     return Alert(
-        f"circuit_trip_suspected/circuit/{name}", "circuit_trip_suspected", state, Severity.PAGE, "",
-        subject=Subject.CIRCUIT, name=name, labels={"circuits": name}, since=int(START * 1e9),
-    )  # fmt: skip
+        f"circuit_trip_suspected/circuit/{name}",
+        "circuit_trip_suspected",
+        state,
+        Severity.PAGE,
+        "",
+        subject=Subject.CIRCUIT,
+        name=name,
+        labels={"circuits": name},
+        since=int(START * 1e9),
+    )
 
 
 class KilledError(BaseException):
@@ -147,9 +154,7 @@ class Site:
 
     now: float = START
     pages: list[Sending] = field(default_factory=list)
-    candidates: dict[str, tuple[IncidentCandidate, Fuse, asyncio.Task[None]]] = field(
-        default_factory=dict
-    )
+    candidates: dict[str, tuple[IncidentCandidate, Fuse, asyncio.Task[None]]] = field(default_factory=dict)
     senders: dict[str, Sender] = field(default_factory=dict)
     runs: int = 0
     appended: int = 0
@@ -162,9 +167,7 @@ class Site:
         self.runs += 1
         fuse = Fuse()
         coordination: Coordination = Fragile(self.servers.connect(name), fuse)  # type: ignore[assignment]
-        leadership = Leadership(
-            coordination, "site", name, self.runs, lease_seconds=LEASE, clock=lambda: self.now
-        )
+        leadership = Leadership(coordination, "site", name, self.runs, lease_seconds=LEASE, clock=lambda: self.now)
 
         sender = Sender(DeliveryClaims(coordination, leadership), fuse, self.pages)
         candidate = IncidentCandidate(
@@ -285,9 +288,7 @@ def test_whenever_the_leader_is_killed_no_page_is_lost_and_twice_has_one_key(
     assert sum(counts.values()) - pages <= 1, "twice only what was under way"
     assert sum(each.again for each in site.pages) <= 1
     twice = [key for key, count in counts.items() if count > 1]
-    assert all(
-        any(each.again for each in site.pages if each.notice.incident.key == key) for key in twice
-    )
+    assert all(any(each.again for each in site.pages if each.notice.incident.key == key) for key in twice)
 
 
 @pytest.mark.parametrize("calls", range(0, 24, 2))
@@ -384,9 +385,7 @@ def test_every_candidate_folds_the_same_state_whenever_it_began() -> None:
             await site.turn()
         [key, _] = sorted(opened(site))
         await site.say(AcknowledgeEdge(key, "ann", "on it"))
-        await site.say(
-            SilenceEdge((Matcher("name", "pdu-3"),), "bob", "known", int((START + 600) * 1e9))
-        )
+        await site.say(SilenceEdge((Matcher("name", "pdu-3"),), "bob", "known", int((START + 600) * 1e9)))
         await site.say(AlertEdge("site", 1, (alert(3),)))
         for _ in range(30):
             await site.turn()
@@ -410,9 +409,7 @@ def test_every_candidate_folds_the_same_state_whenever_it_began() -> None:
 def test_an_acknowledgement_from_any_member_reaches_all_and_one_of_nothing_is_refused() -> None:
     fold, refused = IncidentFold(RULES), []
     servers = MemoryServers(lambda: START, {})
-    said: list[Edge] = [
-        AlertEdge("2f", 1, (alert(1),)), AcknowledgeEdge("nothing", "ann"), UnsilenceEdge("x", "ann"),
-    ]  # fmt: skip
+    said: list[Edge] = [AlertEdge("2f", 1, (alert(1),)), AcknowledgeEdge("nothing", "ann"), UnsilenceEdge("x", "ann")]
     for number, edge in enumerate(said):
         servers.append("edges", encode(edge), str(number))
     for message in servers.records:
@@ -464,9 +461,7 @@ async def _unheard(*_: object) -> bool:
 
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("folded", [False, True])
-def test_a_page_of_which_nats_loses_the_claim_is_not_sent_again_or_says_so(
-    folded: bool, dies: bool
-) -> None:
+def test_a_page_of_which_nats_loses_the_claim_is_not_sent_again_or_says_so(folded: bool, dies: bool) -> None:
     """Another member leads at once, for the lease is lost too, and has not heard that the page was sent; or not even
     of the alert, before it is said again."""
 
@@ -607,8 +602,7 @@ def test_out_of_a_blackout_who_led_leads_at_once_and_others_wait_for_a_lease() -
 
 
 @pytest.mark.parametrize(
-    "edge",
-    [TickEdge(), AlertEdge("2f", 3, (alert(1),), ("x",)), AcknowledgeEdge("k", "w", until=5)],
+    "edge", [TickEdge(), AlertEdge("2f", 3, (alert(1),), ("x",)), AcknowledgeEdge("k", "w", until=5)]
 )
 def test_edges_are_read_as_they_were_written(edge: Edge) -> None:
     assert decode(encode(edge)) == edge

@@ -67,17 +67,16 @@ def test_row_18_five_members_that_start_at_once_share_all_and_one_that_flaps_is_
             loop.kill(flapper)
             if join == FLAPPING_JOINS - 1:
                 # One that is back within a heartbeat has never lost its groups.
-                loop.until("its groups at the others", lambda: {
-                    entry.owner for entry in loop.owners().values()} == set(stay))  # fmt: skip
+                loop.until(
+                    "its groups at the others", lambda: {entry.owner for entry in loop.owners().values()} == set(stay)
+                )
             loop.start(flapper)
             loop.until(
                 "its next heartbeat",
-                lambda start=start: (
-                    flapper in (beats := loop.beats()) and beats[flapper].start != start
-                ),
+                lambda start=start: flapper in (beats := loop.beats()) and beats[flapper].start != start,
             )
         owners, began = loop.owners(), loop.sample(stay[0], UPTIME)
-        loop.until("two lives of a heartbeat", lambda: loop.sample(stay[0], UPTIME) > began + 2 * DEAD_AFTER)  # fmt: skip
+        loop.until("two lives of a heartbeat", lambda: loop.sample(stay[0], UPTIME) > began + 2 * DEAD_AFTER)
         assert flapper in loop.beats()
         assert loop.owners() == owners
         loop.until("the node", lambda: seen(loop))

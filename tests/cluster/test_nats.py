@@ -59,9 +59,7 @@ async def _patiently(make: object) -> object:
     raise AssertionError("the servers did not come back")
 
 
-async def test_no_reading_of_all_entries_lacks_any(
-    pair: tuple[NatsCoordination, NatsCoordination],
-) -> None:
+async def test_no_reading_of_all_entries_lacks_any(pair: tuple[NatsCoordination, NatsCoordination]) -> None:
     """However busy this process is: an empty table would be taken for one that was lost."""
     a, b = pair
     keys = [f"{number:02x}" for number in range(256)]
@@ -103,7 +101,7 @@ async def test_entries_log_and_requests(pair: tuple[NatsCoordination, NatsCoordi
     assert await b.compare_and_set(Bucket.LEADERS, "site", b"b", 0)
 
     # The stream has a leader of its own; what is appended again is known by its id.
-    added = [await _patiently(lambda n=n: a.append("edges.a", b"%d" % n, f"id{n % 2}")) for n in range(3)]  # type: ignore[misc]  # fmt: skip
+    added = [await _patiently(lambda n=n: a.append("edges.a", b"%d" % n, f"id{n % 2}")) for n in range(3)]  # type: ignore[misc]
     assert added == [1, 2, 1]
     async with b.replay(1) as records:
         record = await asyncio.wait_for(anext(records), 10)
@@ -156,9 +154,10 @@ async def test_entries_without_an_end_are_read_again_only_after_a_write(
             consumer["name"]
             for server in servers.servers
             for account in server.ask("jsz?consumers=1&accounts=1")["account_details"]
-            for stream in account["stream_detail"] if stream["name"].endswith("-owners")
+            for stream in account["stream_detail"]
+            if stream["name"].endswith("-owners")
             for consumer in stream.get("consumer_detail") or ()
-        }  # fmt: skip
+        }
 
     for value in (b"one", b"two", None):
         if value is None:
@@ -177,9 +176,7 @@ async def test_entries_without_an_end_are_read_again_only_after_a_write(
     assert readers() <= before
 
 
-async def test_heartbeats_are_told_by_one_consumer_and_never_out_of_date(
-    servers: NatsCluster,
-) -> None:
+async def test_heartbeats_are_told_by_one_consumer_and_never_out_of_date(servers: NatsCluster) -> None:
     """Also where that consumer has ended without a word, or the whole bucket was lost and begins again."""
     config = MembersConfig(nats=tuple(servers.urls), member="a", dead_after_seconds=2)
     a, b = NatsCoordination(config, "beats"), NatsCoordination(config, "beats")
@@ -237,9 +234,7 @@ async def test_the_lease_can_t_be_read_without_a_quorum(
     servers: NatsCluster, pair: tuple[NatsCoordination, NatsCoordination]
 ) -> None:
     """No server answers from its own copy: a member notices that there is no quorum, and pages unfenced."""
-    leadership = Leadership(
-        pair[0], "quorum", "a", 1, lease_seconds=LEASE_SECONDS, clock=time.monotonic
-    )
+    leadership = Leadership(pair[0], "quorum", "a", 1, lease_seconds=LEASE_SECONDS, clock=time.monotonic)
     await _patiently(leadership.look)
     assert leadership.failing_since is None
     gone = servers.servers[:2]

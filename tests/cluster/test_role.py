@@ -23,7 +23,7 @@ from tests.kit.waiting import until
 
 READING = MeterReading(
     meter="pdu", kind="circuit", target="feed", source=WallSource.PDU, at=95.0, period=10.0, watts=1.0
-)  # fmt: skip
+)
 
 
 @dataclass
@@ -48,10 +48,13 @@ class Members:
                 group.create_task(_run(work))
                 for number, role in enumerate(self.roles)
                 for work in role.works(
-                    Fleet(), held=lambda at=number: {f"{at:02x}": 1}, owners=dict,  # type: ignore[misc]
-                    listening=lambda: True, beacon=lambda: ((READING,), ()),
+                    Fleet(),
+                    held=lambda at=number: {f"{at:02x}": 1},
+                    owners=dict,  # type: ignore[misc]
+                    listening=lambda: True,
+                    beacon=lambda: ((READING,), ()),
                 ).values()
-            ]  # fmt: skip
+            ]
             await scene()  # type: ignore[misc]
             for task in tasks:
                 task.cancel()
@@ -131,8 +134,13 @@ def test_who_leads_keeps_the_lease_by_one_write_and_obeys_who_wrote_since() -> N
                 return await connection.read(bucket, key)
 
         lead = Leadership(
-            Counted(), "site", "a", 1, lease_seconds=LEASE_SECONDS, clock=lambda: now  # type: ignore[arg-type]
-        )  # fmt: skip
+            Counted(),
+            "site",
+            "a",
+            1,
+            lease_seconds=LEASE_SECONDS,
+            clock=lambda: now,  # type: ignore[arg-type]
+        )
         assert await lead.step()
         for _ in range(5):
             now += 1.0

@@ -34,9 +34,7 @@ def test_row_22_a_breaker_over_three_members_pages_once(hall: Hall) -> None:
     hall.paged_once(feed)
 
 
-def test_rows_4_and_5_a_judge_killed_while_it_sends_has_the_page_sent_again_under_its_key(
-    hall: Hall,
-) -> None:
+def test_rows_4_and_5_a_judge_killed_while_it_sends_has_the_page_sent_again_under_its_key(hall: Hall) -> None:
     """A page is in flight, and a breaker trips at the second in which the judge dies."""
     loop, leader = hall.loop, hall.sure_leader()
     flying = hall.pager.held = hall.overload()
@@ -58,7 +56,7 @@ def test_row_10_without_most_servers_members_go_on_and_the_page_comes_once(hall:
     loop.until("no missing frame", loop.complete)
     owners = loop.owners()
     with faults.servers_killed(hall, 0, 1):
-        loop.until("all members see it", lambda: all("cluster_lost" in hall.health(name) for name in loop.members))  # fmt: skip
+        loop.until("all members see it", lambda: all("cluster_lost" in hall.health(name) for name in loop.members))
         feed = hall.overload()
         with faults.servers_killed(hall, 2):
             loop.until("frames that only the rings have", lambda: len(hall.rack.sampled()) % 5 == 0)
@@ -96,13 +94,11 @@ def test_row_14_a_member_that_is_cut_off_drops_out_and_comes_back(hall: Hall) ->
     before = loop.owners()
     with loop.cut(lonely):
         feed = hall.overload()
-        loop.until("its groups at the others", lambda: {
-            entry.owner for entry in loop.owners().values()} == set(stay))  # fmt: skip
+        loop.until("its groups at the others", lambda: {entry.owner for entry in loop.owners().values()} == set(stay))
         assert "cluster_lost" in hall.health(lonely)
         hall.paged(feed)
         after = loop.owners()
-        moved = {group: (before[group], entry) for group, entry in after.items()
-                 if entry.epoch != before[group].epoch}  # fmt: skip
+        moved = {group: (before[group], entry) for group, entry in after.items() if entry.epoch != before[group].epoch}
         strangers = {group: each for group, each in moved.items() if each[0].owner != lonely}
         assert moved
         assert not strangers, f"{lonely} was cut off: {strangers}; {loop.beats()}"
@@ -132,8 +128,7 @@ def test_rows_3_and_6_a_judge_that_slept_is_fenced_and_pages_nothing_again(hall:
     with faults.stopped(hall, zombie):
         feed = hall.overload()
         hall.paged(feed)
-        loop.until("its groups at the others", lambda: {
-            entry.owner for entry in loop.owners().values()} == set(stay))  # fmt: skip
+        loop.until("its groups at the others", lambda: {entry.owner for entry in loop.owners().values()} == set(stay))
         epochs = {group: entry.epoch for group, entry in loop.owners().items()}
     hall.whole()
     hall.paged_once(feed)
@@ -152,9 +147,7 @@ def test_row_1_a_member_that_is_killed_loses_its_groups_and_no_frame(hall: Hall)
     with faults.killed(hall, victim):
         hall.paged(feed)
         loop.until("its groups at the others", lambda: loop.held_by(*stay))
-        moved = [
-            group for group, entry in loop.owners().items() if entry.epoch != owners[group].epoch
-        ]
+        moved = [group for group, entry in loop.owners().items() if entry.epoch != owners[group].epoch]
         assert {owners[group].owner for group in moved} == {victim}
         assert f"member/{victim}" in hall.health(leader)
         loop.until("what the spill lacked", loop.complete)
@@ -162,9 +155,7 @@ def test_row_1_a_member_that_is_killed_loses_its_groups_and_no_frame(hall: Hall)
     hall.paged_once(feed)
 
 
-def test_row_9_no_group_of_a_living_member_moves_when_the_leader_of_the_log_dies(
-    hall: Hall,
-) -> None:
+def test_row_9_no_group_of_a_living_member_moves_when_the_leader_of_the_log_dies(hall: Hall) -> None:
     """No death is concluded from a blackout. Row 8 too: clients that were connected there go on elsewhere."""
     loop = hall.loop
     owners = loop.owners()
@@ -184,15 +175,17 @@ def test_rows_15_and_16_a_storage_that_is_away_or_damaged_stops_nothing(hall: Ha
     loop, storage = hall.loop, hall.loop.storage
     assert storage is not None
     with faults.storage_away(hall):
-        loop.until("all members say so", lambda: all("shared_storage_failing" in hall.health(name) for name in loop.members))  # fmt: skip
+        loop.until(
+            "all members say so", lambda: all("shared_storage_failing" in hall.health(name) for name in loop.members)
+        )
         loop.until("the nodes show", hall.seen)
     whole = next(iter(storage.rglob("*.parquet")))
     torn = whole.with_name(f"{whole.name.partition('Z-')[0]}Z-0000000001.parquet")
     torn.write_bytes(whole.read_bytes()[:-9])
     loop.until("it is named", lambda: all(torn.name in hall.health(name) for name in loop.members))
-    loop.until("all answer", lambda: all(loop.answered(name, loop.nodes[0]) for name in loop.members))  # fmt: skip
+    loop.until("all answer", lambda: all(loop.answered(name, loop.nodes[0]) for name in loop.members))
     torn.unlink()
-    loop.until("all is well", lambda: not any("shared_storage_failing" in hall.health(name) for name in loop.members))  # fmt: skip
+    loop.until("all is well", lambda: not any("shared_storage_failing" in hall.health(name) for name in loop.members))
 
 
 def test_row_15_a_member_whose_disk_is_full_goes_on_and_stores_what_came_later(hall: Hall) -> None:
@@ -235,18 +228,19 @@ def test_row_19_a_judge_with_a_tenth_of_the_time_slows_no_other_member(hall: Hal
     others = [name for name in loop.members if name != slow]
     with faults.slowed(hall, slow):
         feed = hall.overload()
-        before = {name: loop.sample(name, "kilowatch_aggregator_frames_stored_total") for name in others}  # fmt: skip
+        before = {name: loop.sample(name, "kilowatch_aggregator_frames_stored_total") for name in others}
         hall.paged(feed)
         for name in others:
-            loop.until(f"frames stored at {name}", lambda name=name: loop.sample(name, "kilowatch_aggregator_frames_stored_total") > before[name])  # fmt: skip
+            loop.until(
+                f"frames stored at {name}",
+                lambda name=name: loop.sample(name, "kilowatch_aggregator_frames_stored_total") > before[name],
+            )
     hall.whole()
     hall.paged_once(feed)
 
 
 @pytest.mark.long
-def test_row_20_two_releases_run_side_by_side_and_a_third_is_refused_by_its_name(
-    hall: Hall,
-) -> None:
+def test_row_20_two_releases_run_side_by_side_and_a_third_is_refused_by_its_name(hall: Hall) -> None:
     """One before the protocol had a number, as 2026.1, and a later one; both would take groups if they were let."""
     loop, leader = hall.loop, hall.sure_leader()
     old = next(name for name in loop.members if name != leader)
@@ -325,10 +319,15 @@ def test_every_frame_is_answered_once_by_every_member_and_every_page_came_once(h
     node = loop.nodes[1]  # it has been at several members
     times = sorted(loop.sampled(node))
     hall.check_frames([node], [], [SINGLE])
-    power, energy = (f"gpu={loop.gpu(node)}&metric={name}" for name in ("gpu_power_watts", "gpu_energy_joules_total"))  # fmt: skip
+    power, energy = (f"gpu={loop.gpu(node)}&metric={name}" for name in ("gpu_power_watts", "gpu_energy_joules_total"))
     # Of an hour that is over members have roll-ups too, which don't keep the lowest reading of a counter.
     begin = max(times[0] // 10**9 - 1, times[-1] // 10**9 // 3600 * 3600)
-    for about, step in ((power, "0"), (power, "7s"), (energy, "1m"), (f"node={node}&metric=node_cpu_utilization_ratio", "10s")):  # fmt: skip
+    for about, step in (
+        (power, "0"),
+        (power, "7s"),
+        (energy, "1m"),
+        (f"node={node}&metric=node_cpu_utilization_ratio", "10s"),
+    ):
         query = f"/api/v1/history?{about}&step={step}&from={begin}&to={times[-1] // 10**9 + 1}"
         one = loop.body(SINGLE, query)
         assert len(json.loads(one)["at"]) > 1

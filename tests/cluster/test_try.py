@@ -24,9 +24,7 @@ SECONDS = 200.0
 def test_who_kills_a_member_by_the_page_sees_what_the_page_says(tmp_path: Path) -> None:
     """The commands are those of docs/cluster.md, but for the folder and the ports."""
     text = (ROOT / "docs" / "cluster.md").read_text("utf-8")
-    kill, again = (
-        re.search(rf"^    ({word} .*agg-b.*)$", text, re.MULTILINE) for word in ("kill", "touch")
-    )
+    kill, again = (re.search(rf"^    ({word} .*agg-b.*)$", text, re.MULTILINE) for word in ("kill", "touch"))
     assert kill is not None
     assert again is not None
     assert str(FOLDER) in kill[1] or FOLDER.parent != Path("/tmp")
@@ -34,7 +32,7 @@ def test_who_kills_a_member_by_the_page_sees_what_the_page_says(tmp_path: Path) 
     assert "-m deploy.cluster" in (ROOT / "Makefile").read_text("utf-8")
 
     def typed(command: str) -> None:
-        subprocess.run(["sh", "-c", command.replace("/tmp/kilowatch-cluster", str(tmp_path / "c"))], check=True)  # fmt: skip
+        subprocess.run(["sh", "-c", command.replace("/tmp/kilowatch-cluster", str(tmp_path / "c"))], check=True)
 
     process = subprocess.Popen(
         [sys.executable, "-m", "deploy.cluster", "--free-ports", "--folder", tmp_path / "c"],
@@ -67,17 +65,15 @@ def test_who_kills_a_member_by_the_page_sees_what_the_page_says(tmp_path: Path) 
             """Look at all places at once: its groups are soon taken over."""
             with urllib.request.urlopen(f"http://{at['agg-a']}/", timeout=15) as page:
                 said.update({"page"} if "no answer: agg-b" in page.read().decode() else ())
-                said.update(
-                    {"header"} if "agg-b" in (page.headers["Kilowatch-Missing"] or "") else ()
-                )
+                said.update({"header"} if "agg-b" in (page.headers["Kilowatch-Missing"] or "") else ())
             missing = nodes()["missing"]
-            said.update({"API"} if any(re.fullmatch(r"agg-b: \d+ groups", each) for each in missing) else ())  # fmt: skip
+            said.update({"API"} if any(re.fullmatch(r"agg-b: \d+ groups", each) for each in missing) else ())
             return said == {"page", "header", "API"}
 
         typed(kill[1])
         wait_until(is_said_everywhere, "agg-b is missing", SECONDS)
         assert len(states()) == len(NODES)
-        wait_until(lambda: not nodes()["missing"] and set(states()) == {"online"}, "the others have its nodes", SECONDS)  # fmt: skip
+        wait_until(lambda: not nodes()["missing"] and set(states()) == {"online"}, "the others have its nodes", SECONDS)
         typed(again[1])
         wait_until(lambda: "agg-b" in _serving(at), "it is back", SECONDS)
         wait_until(lambda: len(states("agg-b")) == len(NODES), "it shows all", SECONDS)

@@ -41,9 +41,7 @@ def manager_with(*alerts: Alert) -> IncidentManager:
     return found
 
 
-def played(
-    pages: UnfencedPages, alerts: Sequence[Alert], first: int, seconds: int = 40
-) -> list[Notice]:
+def played(pages: UnfencedPages, alerts: Sequence[Alert], first: int, seconds: int = 40) -> list[Notice]:
     """What is sent in some seconds while these alerts fire."""
     return [
         notice
@@ -131,9 +129,7 @@ class Pair:
         return SiteRole(config, self.servers.connect(name), Impairments(), lambda: self.now)
 
 
-async def test_who_led_last_speaks_without_a_quorum_and_another_only_where_nobody_is_heard() -> (
-    None
-):
+async def test_who_led_last_speaks_without_a_quorum_and_another_only_where_nobody_is_heard() -> None:
     pair = Pair()
     one, two = pair.role("a"), pair.role("b")
     for role in (one, two):
@@ -177,9 +173,7 @@ def delivery(number: int, seconds: float, outcome: DeliveryOutcome) -> Delivery:
 
 
 @pytest.mark.parametrize("made_anew", [True, False])
-async def test_a_page_that_waits_when_nats_loses_the_claims_is_sent_with_a_word(
-    made_anew: bool,
-) -> None:
+async def test_a_page_that_waits_when_nats_loses_the_claims_is_sent_with_a_word(made_anew: bool) -> None:
     """The leader before may have sent it: its mark is lost, and nobody here has seen it. Also where the log alone
     shows that something was lost. What a member has settled it marks again."""
     pair = Pair(now=START)
@@ -244,9 +238,7 @@ async def test_who_stood_still_or_has_resigned_does_not_take_that_for_a_lost_quo
     assert not role.leads
 
 
-async def test_a_member_without_a_quorum_pages_about_what_its_rules_find(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_member_without_a_quorum_pages_about_what_its_rules_find(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log is empty: nothing was ever wrong before."""
     monkeypatch.setattr(incidents_of_site, "UNFENCED_TURN_SECONDS", 0.01)
     monkeypatch.setattr(incidents_of_site, "SETTLE_SECONDS", 0.0)

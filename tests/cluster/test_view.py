@@ -24,7 +24,7 @@ from tests.aggregator.fake_view import FakeView, inventory
 ALL = dict.fromkeys(GROUPS, 1)
 
 
-def part_of(view: FakeView, source: FleetSource, copy: FleetCopy, member: str, **groups: int) -> FleetPart:  # fmt: skip
+def part_of(view: FakeView, source: FleetSource, copy: FleetCopy, member: str, **groups: int) -> FleetPart:
     """Return what a member answers, as it comes over the wire."""
     asked = copy.question(member)
     part = source.part(view.fleet, groups or ALL, asked, view.now(), [], [])
@@ -62,7 +62,7 @@ async def test_a_copy_has_the_readings_states_and_ages_of_its_holders() -> None:
             for name, node in view.fleet.nodes.items():
                 mine = copy.fleet.nodes[name]
                 assert status_of(mine, 500.0 + second) is NodeStatus.ONLINE
-                assert (mine.session, mine.seq, mine.sampled_at) == (node.session, node.seq, node.sampled_at)  # fmt: skip
+                assert (mine.session, mine.seq, mine.sampled_at) == (node.session, node.seq, node.sampled_at)
                 assert 500.0 + second - mine.seen == pytest.approx(view.now() - node.seen)
                 for matrix, its in zip(copy.fleet.matrices, view.fleet.matrices, strict=True):
                     rows, theirs = mine.rows[its.block.table], node.rows[its.block.table]
@@ -123,8 +123,7 @@ async def test_of_two_that_have_a_node_the_newest_is_shown_and_the_higher_epoch_
     for parts in (("old", "new"), ("new", "old")):
         views = {"old": (old, 3), "new": (new, 4)}
         answers = {
-            name: part_of(views[name][0], FleetSource(name), copy, name, **{group: views[name][1]})
-            for name in parts
+            name: part_of(views[name][0], FleetSource(name), copy, name, **{group: views[name][1]}) for name in parts
         }
         copy.update(answers, 500.0)
         assert copy.fleet.nodes["n1"].seq == 7
@@ -144,17 +143,13 @@ async def test_columns_of_another_release_are_taken_by_name() -> None:
             msgspec.structs.replace(
                 block,
                 gauges=(*(block.gauges[n] for n in order), "metric_of_tomorrow"),
-                narrow=np.hstack(
-                    [narrow[:, order], np.ones((len(narrow), 1), np.float32)]
-                ).tobytes(),
+                narrow=np.hstack([narrow[:, order], np.ones((len(narrow), 1), np.float32)]).tobytes(),
             )
             if block.gauges
             else block
         )
     copy.update({"a": msgspec.structs.replace(part, blocks=blocks)}, 500.0)
-    np.testing.assert_array_equal(
-        power(copy, "n1", 500.0), a.fleet.column("gpu_power_watts", a.now())
-    )
+    np.testing.assert_array_equal(power(copy, "n1", 500.0), a.fleet.column("gpu_power_watts", a.now()))
 
 
 async def test_a_long_answer_comes_in_parts_and_a_failure_says_why() -> None:
@@ -179,9 +174,5 @@ async def test_a_long_answer_comes_in_parts_and_a_failure_says_why() -> None:
 def test_an_answer_of_another_release_is_none() -> None:
     """Its member is missing then, and the others are shown."""
     good = PastPart(("g",), [], {}, {}, {}, [], None, [])
-    bodies = {
-        "a": msgspec.msgpack.encode(good),
-        "b": msgspec.msgpack.encode({"groups": 7}),
-        "c": b"\xc1",
-    }
+    bodies = {"a": msgspec.msgpack.encode(good), "b": msgspec.msgpack.encode({"groups": 7}), "c": b"\xc1"}
     assert decoded(bodies, PastPart) == {"a": good}

@@ -10,13 +10,7 @@ import msgspec
 import pytest
 
 from aggregator.cluster.cluster_view import ClusterView
-from aggregator.cluster.groups import (
-    GROUPS,
-    OLDEST_PROTOCOL,
-    PROTOCOL,
-    GroupEntry,
-    MemberBeat,
-)
+from aggregator.cluster.groups import GROUPS, OLDEST_PROTOCOL, PROTOCOL, GroupEntry, MemberBeat
 from aggregator.cluster.holder import GroupHolder
 from aggregator.cluster.member import ClusterMember
 from aggregator.cluster.memory import MemoryServers
@@ -57,12 +51,10 @@ class TwoMembers:
     def __post_init__(self) -> None:
         servers = MemoryServers(lambda: self.now, {})
         for name in "ab":
-            config = MembersConfig(
-                nats=("nats://x:4222",), member=name, dead_after_seconds=DEAD_AFTER
-            )
+            config = MembersConfig(nats=("nats://x:4222",), member=name, dead_after_seconds=DEAD_AFTER)
             member = ClusterMember(
                 config, servers.connect(name), cast(GroupHolder, None), Impairments(), clock=lambda: self.now
-            )  # fmt: skip
+            )
             own = self.own[name] = ForgettingView("n1")
             own.now = lambda: self.now  # type: ignore[method-assign]
             leader = SimpleNamespace(leader="b", leads=name == "b", problem="")
@@ -72,15 +64,16 @@ class TwoMembers:
 
     def observe(self, name: str, revision: int, also: str = "ab") -> None:
         """Have a member read the tables."""
-        owners = {
-            group: BucketEntry(msgspec.json.encode(GroupEntry("b", "pb", 1)), 1) for group in GROUPS
-        }
+        owners = {group: BucketEntry(msgspec.json.encode(GroupEntry("b", "pb", 1)), 1) for group in GROUPS}
         members = {
             each: BucketEntry(
-                msgspec.json.encode(MemberBeat(f"p{each}", nodes=7, load=0.2, protocol=PROTOCOL, oldest=OLDEST_PROTOCOL)), revision
+                msgspec.json.encode(
+                    MemberBeat(f"p{each}", nodes=7, load=0.2, protocol=PROTOCOL, oldest=OLDEST_PROTOCOL)
+                ),
+                revision,
             )
             for each in also
-        }  # fmt: skip
+        }
         self.views[name]._member.planner.observe(members, owners, self.now)
 
 

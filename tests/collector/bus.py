@@ -71,9 +71,7 @@ class Reader:
 
     async def command(self, command: Command | bytes, retain: bool = False) -> None:
         payload = command if isinstance(command, bytes) else messages.encode(command)
-        await self.client.publish(
-            topic("default", NODE, Topic.COMMAND), payload, qos=1, retain=retain
-        )
+        await self.client.publish(topic("default", NODE, Topic.COMMAND), payload, qos=1, retain=retain)
 
     def seqs(self, session: int) -> set[int]:
         """Numbers of all frames of a session, live or sent again."""
@@ -113,9 +111,7 @@ async def collecting(
 class Running:
     """A collector that runs."""
 
-    def __init__(
-        self, task: asyncio.Task[Any], stop: asyncio.Event, linger: Linger | None = None
-    ) -> None:
+    def __init__(self, task: asyncio.Task[Any], stop: asyncio.Event, linger: Linger | None = None) -> None:
         self.task = task
         self.stop = stop
         self.linger = linger

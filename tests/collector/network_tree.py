@@ -90,8 +90,7 @@ class Tree:
             (port / part).mkdir(parents=True, exist_ok=True)
         (folder / "device").symlink_to(device)
         (device / "numa_node").write_text("0\n")
-        facts = {"fw_ver": "28.39.1002", "board_id": board, "hca_type": "MT4129",
-                 "node_guid": "b83f:d203:00e4:5ab0"}  # fmt: skip
+        facts = {"fw_ver": "28.39.1002", "board_id": board, "hca_type": "MT4129", "node_guid": "b83f:d203:00e4:5ab0"}
         for file, text in facts.items():
             (folder / file).write_text(f"{text}\n")
         if interface:
@@ -104,9 +103,7 @@ class Tree:
             (port / file).write_text(f"{text}\n")
         return port
 
-    def interface(
-        self, name: str, pci: str, bridges: str, *, speed: int = 100_000, state: str = "up"
-    ) -> Path:
+    def interface(self, name: str, pci: str, bridges: str, *, speed: int = 100_000, state: str = "up") -> Path:
         """Put a port of plain Ethernet; return the folder of its interface."""
         device = self._device(pci, bridges)
         folder = device / "net" / name
@@ -152,8 +149,12 @@ class Tree:
         """Say how wide the PCI Express link of a device is, and could be there."""
         device = (self.root / "sys/bus/pci/devices" / pci).resolve()
         for folder, current, width in ((device, now, most), (device.parent, slot, slot)):
-            for file, text in (("current_link_width", current), ("max_link_width", width),
-                               ("current_link_speed", "32.0 GT/s PCIe"), ("max_link_speed", "32.0 GT/s PCIe")):  # fmt: skip
+            for file, text in (
+                ("current_link_width", current),
+                ("max_link_width", width),
+                ("current_link_speed", "32.0 GT/s PCIe"),
+                ("max_link_speed", "32.0 GT/s PCIe"),
+            ):
                 (folder / file).write_text(f"{text}\n")
         return device
 
@@ -175,13 +176,20 @@ def dgx_h100(root: Path) -> Tree:
         switch = f"pci0000:{bus:02x}/0000:{bus:02x}:01.0/0000:{bus + 1:02x}:00.0"
         tree.gpu(f"0000:{bus + 3:02x}:00.0", f"{switch}/0000:{bus + 2:02x}:00.0")
         tree.adapter(
-            f"mlx5_{number}", f"0000:{bus + 4:02x}:00.0", f"{switch}/0000:{bus + 2:02x}:01.0",
+            f"mlx5_{number}",
+            f"0000:{bus + 4:02x}:00.0",
+            f"{switch}/0000:{bus + 2:02x}:01.0",
             interface=f"ibp{bus + 4}s0",
-        )  # fmt: skip
+        )
     tree.adapter(
-        "mlx5_bond_0", "0000:9f:00.0", "pci0000:9d/0000:9d:01.0", rate="200 Gb/sec (2X NDR)",
-        layer="Ethernet", board="MT_0000000834", interface="bond0",
-    )  # fmt: skip
+        "mlx5_bond_0",
+        "0000:9f:00.0",
+        "pci0000:9d/0000:9d:01.0",
+        rate="200 Gb/sec (2X NDR)",
+        layer="Ethernet",
+        board="MT_0000000834",
+        interface="bond0",
+    )
     return tree
 
 
@@ -194,12 +202,16 @@ def hgx_roce(root: Path) -> Tree:
         tree.gpu(f"0000:{bus + 3:02x}:00.0", f"{switch}/0000:{bus + 2:02x}:00.0")
         for function, up in ((0, True), (1, False)):
             tree.adapter(
-                f"mlx5_{2 * number + function}", f"0000:{bus + 4:02x}:00.{function}",
-                f"{switch}/0000:{bus + 2:02x}:01.0", layer="Ethernet", board="MT_0000000892",
+                f"mlx5_{2 * number + function}",
+                f"0000:{bus + 4:02x}:00.{function}",
+                f"{switch}/0000:{bus + 2:02x}:01.0",
+                layer="Ethernet",
+                board="MT_0000000892",
                 rate="200 Gb/sec (4X HDR)" if up else "10 Gb/sec (4X SDR)",
-                state="4: ACTIVE" if up else "1: DOWN", phys="5: LinkUp" if up else "3: Disabled",
+                state="4: ACTIVE" if up else "1: DOWN",
+                phys="5: LinkUp" if up else "3: Disabled",
                 interface=f"ens{bus + 4}f{function}np{function}",
-            )  # fmt: skip
+            )
     return tree
 
 
@@ -208,9 +220,11 @@ def storage_node(root: Path) -> Tree:
     tree = Tree(root)
     for number in range(2):
         tree.adapter(
-            f"mlx5_{number}", f"0000:3{number}:00.0", f"pci0000:3{number}/0000:3{number}:01.0",
+            f"mlx5_{number}",
+            f"0000:3{number}:00.0",
+            f"pci0000:3{number}/0000:3{number}:01.0",
             rate="200 Gb/sec (4X HDR)",
-        )  # fmt: skip
+        )
     guest = tree.adapter("mlx5_2", "0000:30:00.2", "pci0000:30/0000:30:01.0")
     (guest.parents[1] / "device").resolve().joinpath("physfn").mkdir()
     return tree

@@ -63,7 +63,7 @@ def drive(tree: Tree, number: int, *, state: str = "live", transport: str = "pci
 def chip(tree: Tree, number: int, name: str, **files: int | str) -> None:
     """Put a chip of hwmon."""
     folder = f"sys/class/hwmon/hwmon{number}"
-    put(tree.root, {f"{folder}/name": f"{name}\n"} | {f"{folder}/{key}": f"{value}\n" for key, value in files.items()})  # fmt: skip
+    put(tree.root, {f"{folder}/name": f"{name}\n"} | {f"{folder}/{key}": f"{value}\n" for key, value in files.items()})
 
 
 def memory(tree: Tree, controllers: int) -> None:
@@ -75,12 +75,7 @@ def memory(tree: Tree, controllers: int) -> None:
 def switches(tree: Tree, count: int) -> None:
     """Put NVSwitches."""
     for number in range(count):
-        folder = device(
-            tree,
-            f"0000:{0x05 + number:02x}:00.0",
-            f"pci0000:00/0000:00:{0x10 + number:02x}.0",
-            BRIDGE,
-        )
+        folder = device(tree, f"0000:{0x05 + number:02x}:00.0", f"pci0000:00/0000:00:{0x10 + number:02x}.0", BRIDGE)
         (folder / "vendor").write_text("0x10de\n")
 
 
@@ -101,8 +96,9 @@ def boots(tree: Tree, *words: str) -> None:
     kinds = {"boot": (2, b"reboot"), "shutdown": (1, b"shutdown"), "login": (7, b"root")}
     path = tree.root / "var/log/wtmp"
     path.parent.mkdir(parents=True, exist_ok=True)
-    records = (struct.pack("=h2xi32s4s32s256s", kinds[word][0], 1, b"~", b"~~", kinds[word][1], b"6.8.0")
-               for word in words)  # fmt: skip
+    records = (
+        struct.pack("=h2xi32s4s32s256s", kinds[word][0], 1, b"~", b"~~", kinds[word][1], b"6.8.0") for word in words
+    )
     path.write_bytes(b"".join(record.ljust(384, b"\0") for record in records))
 
 
@@ -120,7 +116,9 @@ SEL = """   1 | 06/14/2023 | 10:01:17 | Event Logging Disabled SEL | Log area re
    2 | 01/02/2026 | 23:09:44 | Memory #0x88 | Correctable ECC (CPU0_G1) | Asserted
 """
 AC_LOST = "  3a | 11/25/2026 | 14:03:12 | Power Supply PSU2 | Power Supply AC lost | Asserted\n"
-SEL_INFO = "SEL Information\nVersion          : 1.5 (v1.5, v2 compliant)\nEntries          : 2\nPercent Used     : {}%\n"
+SEL_INFO = (
+    "SEL Information\nVersion          : 1.5 (v1.5, v2 compliant)\nEntries          : 2\nPercent Used     : {}%\n"
+)
 SMART = '{{"critical_warning":{0},"avail_spare":100,"spare_thresh":10,"percent_used":3,"media_errors":0}}\n'
 
 
@@ -166,8 +164,17 @@ def dgx(root: Path) -> Tree:
     for number in range(10):
         drive(tree, number)
     for number in range(2):
-        chip(tree, number, "coretemp", temp1_label=f"Package id {number}", temp1_input=52_000 + 3_000 * number,
-             temp1_crit=100_000, temp2_label="Core 0", temp2_input=91_000, temp2_crit=100_000)  # fmt: skip
+        chip(
+            tree,
+            number,
+            "coretemp",
+            temp1_label=f"Package id {number}",
+            temp1_input=52_000 + 3_000 * number,
+            temp1_crit=100_000,
+            temp2_label="Core 0",
+            temp2_input=91_000,
+            temp2_crit=100_000,
+        )
     memory(tree, 16)
     _proc(tree, _HOME + _LUSTRE, "filer:/home /home nfs4 defaults 0 0\n")
     switches(tree, 4)
@@ -184,22 +191,12 @@ def hgx(root: Path) -> Tree:
     tree = hgx_roce(root)
     _classes(tree)
     drive(tree, 0)
-    chip(
-        tree,
-        0,
-        "k10temp",
-        temp1_label="Tctl",
-        temp1_input=61_250,
-        temp3_label="Tccd1",
-        temp3_input=80_000,
-    )
+    chip(tree, 0, "k10temp", temp1_label="Tctl", temp1_input=61_250, temp3_label="Tccd1", temp3_input=80_000)
     chip(tree, 1, "k10temp", temp1_label="Tctl", temp1_input=58_000)
     memory(tree, 24)
     _proc(tree, _HOME)
     members = [
-        tree.interface(
-            f"ens7f{number}np{number}", f"0000:a7:00.{number}", "pci0000:a0/0000:a0:01.0"
-        )
+        tree.interface(f"ens7f{number}np{number}", f"0000:a7:00.{number}", "pci0000:a0/0000:a0:01.0")
         for number in range(2)
     ]
     tree.bond("bond0", members)
@@ -213,8 +210,7 @@ def gb200_tray(root: Path) -> Tree:
     for number in range(4):
         bridges = f"pci000{number}:00/000{number}:00:00.0"
         tree.gpu(f"000{number}:01:00.0", bridges)
-        tree.adapter(f"mlx5_{number}", f"000{number}:03:00.0", f"{bridges}/000{number}:02:00.0",
-                     board="MT_0000001093")  # fmt: skip
+        tree.adapter(f"mlx5_{number}", f"000{number}:03:00.0", f"{bridges}/000{number}:02:00.0", board="MT_0000001093")
     _classes(tree)
     for number in range(4):
         drive(tree, number)
@@ -248,8 +244,14 @@ def storage(root: Path) -> Tree:
     _classes(tree)
     for number in range(12):
         drive(tree, number)
-    put(tree.root, {"sys/class/nvme/nvme20/transport": "tcp\n", "sys/class/nvme/nvme20/state": "connecting\n",
-                    "sys/class/nvme/nvme20/serial": "remote\n"})  # fmt: skip
+    put(
+        tree.root,
+        {
+            "sys/class/nvme/nvme20/transport": "tcp\n",
+            "sys/class/nvme/nvme20/state": "connecting\n",
+            "sys/class/nvme/nvme20/serial": "remote\n",
+        },
+    )
     chip(tree, 0, "coretemp", temp1_label="Package id 0", temp1_input=48_000, temp1_crit=95_000)
     memory(tree, 8)
     _proc(tree, "")
@@ -265,5 +267,5 @@ def head(root: Path) -> Tree:
     tree.route("ens3")
     for name in ("slurmctld", "slurmdbd", "munge"):
         unit(tree, name)
-    _proc(tree, _HOME, "filer:/home /home nfs4 defaults 0 0\n10.0.0.1@o2ib:/fs /scratch lustre _netdev 0 0\n")  # fmt: skip
+    _proc(tree, _HOME, "filer:/home /home nfs4 defaults 0 0\n10.0.0.1@o2ib:/fs /scratch lustre _netdev 0 0\n")
     return tree

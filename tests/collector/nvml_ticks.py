@@ -32,10 +32,7 @@ class Ticks:
     def __init__(self, fake: FakeDriver | FakeAmd, source: ProbedSource | None = None) -> None:
         self.fake = fake
         self.source: ProbedSource = source or NvmlSource(
-            environment=fake.environment,
-            open_wait=20.0,
-            retry=(0.05, 0.2),
-            scout=(0.05, 0.2),
+            environment=fake.environment, open_wait=20.0, retry=(0.05, 0.2), scout=(0.05, 0.2)
         )
         self.events: list[DeviceEvent] = []
         self.rows: Rows = {}
@@ -46,10 +43,7 @@ class Ticks:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.source.close()
 

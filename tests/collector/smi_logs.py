@@ -14,9 +14,7 @@ from telemetry.gap import reason_of
 
 CAPTURES = Path(__file__).parents[2] / "../shared/data/captures"
 needs_captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="no ../shared/data/captures")
-FILES = sorted(
-    path for kind in ("smi_xml", "smi_text", "smi_capture") for path in (CAPTURES / kind).glob("*")
-)
+FILES = sorted(path for kind in ("smi_xml", "smi_text", "smi_capture") for path in (CAPTURES / kind).glob("*"))
 
 
 def capture(name: str) -> list[Document]:

@@ -34,13 +34,7 @@ def fake(tmp_path: Path) -> Iterator[FakeAmd]:
 
 def made(fake: FakeAmd) -> AmdSource:
     """Return a source of the fake node that loses no time."""
-    return AmdSource(
-        fake.root,
-        environment=fake.environment,
-        open_wait=20.0,
-        retry=(0.05, 0.2),
-        scout=(0.05, 0.2),
-    )
+    return AmdSource(fake.root, environment=fake.environment, open_wait=20.0, retry=(0.05, 0.2), scout=(0.05, 0.2))
 
 
 @asynccontextmanager
@@ -51,9 +45,7 @@ async def ticking(fake: FakeAmd) -> AsyncIterator[Ticks]:
         yield ticks
 
 
-async def test_a_gpu_whose_files_block_costs_the_others_not_one_tick(
-    fake: FakeAmd, record_property: Told
-) -> None:
+async def test_a_gpu_whose_files_block_costs_the_others_not_one_tick(fake: FakeAmd, record_property: Told) -> None:
     async with ticking(fake) as ticks:
         fake.set(2, state="hang")
         for _ in range(40):
@@ -66,9 +58,7 @@ async def test_a_gpu_whose_files_block_costs_the_others_not_one_tick(
         fake.set(2, state="ok")
         await ticks.until(lambda: bool(ticks.of("gpu_answers")))
         assert ticks.gap("gpu_power_watts", 2) is None
-        record_property(
-            "expected", "the other GPUs are read at every tick; one event; it comes back"
-        )
+        record_property("expected", "the other GPUs are read at every tick; one event; it comes back")
         record_property(
             "observed",
             "40 ticks with 3 of 4 GPUs of AMD read and one gap `timed_out`; 1 event; read again when it answered",
@@ -92,9 +82,7 @@ async def test_a_library_that_hangs_delays_no_file(fake: FakeAmd) -> None:
         await ticks.until(lambda: ticks.gap("gpu_retired_pages_limit") is None)
 
 
-async def test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back(
-    fake: FakeAmd, record_property: Told
-) -> None:
+async def test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back(fake: FakeAmd, record_property: Told) -> None:
     async with ticking(fake) as ticks:
         fake.set(1, state="lost")
         await ticks.until(lambda: ticks.gaps(1) == {Gap.DEVICE_LOST})
@@ -115,9 +103,7 @@ async def test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back(
         )
 
 
-async def test_a_reset_is_a_gap_and_one_that_does_not_end_is_a_lost_gpu(
-    fake: FakeAmd, record_property: Told
-) -> None:
+async def test_a_reset_is_a_gap_and_one_that_does_not_end_is_a_lost_gpu(fake: FakeAmd, record_property: Told) -> None:
     """The driver refuses every file of a GPU in reset, and goes on to refuse them where the reset failed."""
     async with ticking(fake) as ticks:
         fake.set(3, state="reset")
@@ -138,9 +124,7 @@ async def test_a_reset_is_a_gap_and_one_that_does_not_end_is_a_lost_gpu(
         assert not any(ticks.gap("gpu_power_watts", gpu) for gpu in range(3))
         fake.set(3, state="ok")
         await ticks.until(lambda: bool(ticks.of("gpu_back")))
-        record_property(
-            "expected", "gaps while it is reset, no event; lost where the reset does not end"
-        )
+        record_property("expected", "gaps while it is reset, no event; lost where the reset does not end")
         record_property(
             "observed",
             f"a gap `error` and a reset reported once; lost after {REFUSALS} refused readings; back afterwards",
@@ -162,9 +146,7 @@ async def test_errors_that_ras_reports_are_counted_while_the_gpu_works(fake: Fak
         assert ticks.value("gpu_ecc_volatile_uncorrected_total", 1) == 0
 
 
-async def test_a_driver_that_is_gone_later_is_a_state_and_comes_back(
-    fake: FakeAmd, record_property: Told
-) -> None:
+async def test_a_driver_that_is_gone_later_is_a_state_and_comes_back(fake: FakeAmd, record_property: Told) -> None:
     async with ticking(fake) as ticks:
         fake.unload()
         await ticks.until(lambda: ticks.state == "missing")
@@ -175,12 +157,8 @@ async def test_a_driver_that_is_gone_later_is_a_state_and_comes_back(
         await ticks.until(lambda: ticks.state == "up" and ticks.gap("gpu_power_watts") is None)
         assert len(ticks.of("driver_up")) == 1
         assert not ticks.of("gpu_lost")
-        record_property(
-            "expected", "a state with its remedy and one event; it comes back by itself"
-        )
-        record_property(
-            "observed", "driver state `missing`, then `up`; events driver_down, driver_up"
-        )
+        record_property("expected", "a state with its remedy and one event; it comes back by itself")
+        record_property("observed", "driver state `missing`, then `up`; events driver_down, driver_up")
 
 
 async def test_a_driver_that_is_gone_at_the_start_is_waited_for(fake: FakeAmd) -> None:
@@ -192,14 +170,10 @@ async def test_a_driver_that_is_gone_at_the_start_is_waited_for(fake: FakeAmd) -
         await ticks.until(lambda: len(ticks.rows[GPU_FAST]) == 4 and ticks.state == "up")
 
 
-async def test_a_node_with_both_makers_is_one_node(
-    fake: FakeAmd, tmp_path: Path, record_property: Told
-) -> None:
+async def test_a_node_with_both_makers_is_one_node(fake: FakeAmd, tmp_path: Path, record_property: Told) -> None:
     """Each driver has its own process: what hangs in one is no gap of the other."""
     with FakeDriver(tmp_path, gpus=2, links=2) as nvidia:
-        source = CombinedSource(
-            [NvmlSource(environment=nvidia.environment, open_wait=20.0), made(fake)]
-        )
+        source = CombinedSource([NvmlSource(environment=nvidia.environment, open_wait=20.0), made(fake)])
         await source.open()
         try:
             rows = await _until(source, lambda rows: len(rows[GPU_FAST]) == 6)
@@ -216,12 +190,8 @@ async def test_a_node_with_both_makers_is_one_node(
             assert source.inventory.driver_message.startswith("amd: ")
             assert [row[POWER] == row[POWER] for row in rows[GPU_FAST]] == [True] * 2 + [False] * 4
             assert {event.kind for event in source.drain_events()} == {"driver_down"}
-            record_property(
-                "expected", "GPUs of both makers in one inventory; one driver gone hides no other"
-            )
-            record_property(
-                "observed", "2 H100 and 4 MI300X on a node; amdgpu unloaded: the H100 are read on"
-            )
+            record_property("expected", "GPUs of both makers in one inventory; one driver gone hides no other")
+            record_property("observed", "2 H100 and 4 MI300X on a node; amdgpu unloaded: the H100 are read on")
         finally:
             await source.close()
 

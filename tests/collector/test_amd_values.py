@@ -38,13 +38,7 @@ def fake(tmp_path: Path) -> Iterator[FakeAmd]:
 @asynccontextmanager
 async def ticking(fake: FakeAmd) -> AsyncIterator[Ticks]:
     """Read a fake node by hand."""
-    source = AmdSource(
-        fake.root,
-        environment=fake.environment,
-        open_wait=20.0,
-        retry=(0.05, 0.2),
-        scout=(0.05, 0.2),
-    )
+    source = AmdSource(fake.root, environment=fake.environment, open_wait=20.0, retry=(0.05, 0.2), scout=(0.05, 0.2))
     async with Ticks(fake, source) as ticks:
         yield ticks
 
@@ -130,11 +124,7 @@ async def test_a_healthy_mi300x_is_read_by_the_names_of_the_catalogue(fake: Fake
         inventory = ticks.source.inventory
         gpu = inventory.gpus[0]
         assert (gpu.uuid, gpu.pci, gpu.name) == (fake.uuid(0), fake.pci(0), "AMD Instinct MI300X")
-        assert (gpu.architecture, gpu.memory_bytes, gpu.power_limit_watts) == (
-            "CDNA 3",
-            192 * GIB,
-            750,
-        )
+        assert (gpu.architecture, gpu.memory_bytes, gpu.power_limit_watts) == ("CDNA 3", 192 * GIB, 750)
         assert find_card("test", gpu.name).tdp_watts == 750
         assert inventory.driver_version == "of Linux 6.14.0-test"
         assert gpu.capabilities["gpu_fan_speed_ratio"] == "not_supported"
@@ -169,8 +159,15 @@ async def test_every_sentinel_is_a_gap_and_no_number(fake: FakeAmd) -> None:
     for name in ("temperature_hotspot", "temperature_mem", "average_gfx_activity", "uclk"):
         fake.table(0, **{name: 0xFFFF})
     fake.table(0, gfxclk=[0xFFFF] * 8, vclk0=[0xFFFF] * 4, energy_accumulator=2**64 - 1)
-    for path in ("hwmon/hwmon3/power1_input", "hwmon/hwmon3/temp2_input", "hwmon/hwmon3/temp3_input",
-                 "gpu_busy_percent", "pp_dpm_sclk", "pp_dpm_mclk", "pp_dpm_vclk"):  # fmt: skip
+    for path in (
+        "hwmon/hwmon3/power1_input",
+        "hwmon/hwmon3/temp2_input",
+        "hwmon/hwmon3/temp3_input",
+        "gpu_busy_percent",
+        "pp_dpm_sclk",
+        "pp_dpm_mclk",
+        "pp_dpm_vclk",
+    ):
         fake.file(0, path, None)
     fake.library("amdsmi_get_gpu_total_ecc_count", 2**64 - 1, 2**64 - 1, 2**64 - 1)
     for block in BLOCKS:
@@ -181,12 +178,21 @@ async def test_every_sentinel_is_a_gap_and_no_number(fake: FakeAmd) -> None:
     async with ticking(fake) as ticks:
         await ticks.until(lambda: ticks.gap("gpu_retired_pages_limit") is not Gap.NOT_READ)
         for name in (
-            "gpu_power_watts", "gpu_power_instant_watts", "gpu_temperature_celsius",
-            "gpu_memory_temperature_celsius", "gpu_utilization_ratio", "gpu_memory_clock_hertz",
-            "gpu_sm_clock_hertz", "gpu_video_clock_hertz", "gpu_energy_joules_total",
-            "gpu_retired_pages_limit", "gpu_pcie_link_width", "gpu_pcie_link_generation",
-            "gpu_ecc_volatile_corrected_total", "gpu_ecc_volatile_deferred_total",
-        ):  # fmt: skip
+            "gpu_power_watts",
+            "gpu_power_instant_watts",
+            "gpu_temperature_celsius",
+            "gpu_memory_temperature_celsius",
+            "gpu_utilization_ratio",
+            "gpu_memory_clock_hertz",
+            "gpu_sm_clock_hertz",
+            "gpu_video_clock_hertz",
+            "gpu_energy_joules_total",
+            "gpu_retired_pages_limit",
+            "gpu_pcie_link_width",
+            "gpu_pcie_link_generation",
+            "gpu_ecc_volatile_corrected_total",
+            "gpu_ecc_volatile_deferred_total",
+        ):
             assert ticks.gap(name) is Gap.NOT_SUPPORTED, name
         assert ticks.gap("gpu_power_watts", 1) is None
 
@@ -332,9 +338,7 @@ async def test_a_missing_symbol_is_a_gap_and_the_others_answer(tmp_path: Path) -
             assert "amdsmi_get_pcie_info" not in fake.calls()
 
 
-async def test_clocks_that_are_held_back_are_the_same_reasons_as_on_other_boards(
-    fake: FakeAmd,
-) -> None:
+async def test_clocks_that_are_held_back_are_the_same_reasons_as_on_other_boards(fake: FakeAmd) -> None:
     async with ticking(fake) as ticks:
         await ticks.tick()
         fake.table(0, accumulation_counter=3000, ppt=500, vr_thm=100)
@@ -344,9 +348,7 @@ async def test_clocks_that_are_held_back_are_the_same_reasons_as_on_other_boards
         assert ticks.value("gpu_clocks_event_sw_thermal_slowdown") == 0
         assert ticks.value("gpu_clocks_event_sw_power_cap_seconds_total") > 0
         assert ticks.value("gpu_clocks_event_sw_thermal_slowdown_seconds_total") == 0
-        assert [event.data["reason"] for event in ticks.of("clocks_down")] == [
-            "hw_thermal_slowdown"
-        ]
+        assert [event.data["reason"] for event in ticks.of("clocks_down")] == ["hw_thermal_slowdown"]
 
 
 def test_residency_is_a_share_of_the_time_and_survives_a_wrap() -> None:
@@ -395,12 +397,16 @@ async def test_events_of_the_library_are_statements(fake: FakeAmd) -> None:
 def test_what_amd_has_no_word_for_is_no_reader() -> None:
     """Rules of NVIDIA's own readings stay unknown on AMD: their rows have no reader of it."""
     theirs = {metric.name for metric in CATALOGUE if metric.readers("amd")}
-    for name in ("gpu_recovery_action", "gpu_fabric_state", "gpu_remapped_rows_failure",
-                 "gpu_mig_mode", "gpu_thermal_margin_celsius", "link_crc_errors_total"):  # fmt: skip
+    for name in (
+        "gpu_recovery_action",
+        "gpu_fabric_state",
+        "gpu_remapped_rows_failure",
+        "gpu_mig_mode",
+        "gpu_thermal_margin_celsius",
+        "link_crc_errors_total",
+    ):
         assert name not in theirs
-    assert all(
-        metric.table in {Table.GPU, Table.LINK} for metric in CATALOGUE if metric.name in theirs
-    )
+    assert all(metric.table in {Table.GPU, Table.LINK} for metric in CATALOGUE if metric.name in theirs)
 
 
 def test_other_boards_are_known_by_their_number_or_their_own_name(tmp_path: Path) -> None:

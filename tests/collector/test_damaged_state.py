@@ -44,9 +44,7 @@ def bmc(folder: Path) -> None:
 
 def check(folder: Path) -> None:
     """Go on with the results of a check."""
-    (folder / "check.json").write_bytes(
-        msgspec.json.encode(KeptCheck(at=DAY, measured={"nvlink": 4e11}))
-    )
+    (folder / "check.json").write_bytes(msgspec.json.encode(KeptCheck(at=DAY, measured={"nvlink": 4e11})))
     assert list(CheckResults(folder).facts().values()) == ["4e+11"]
 
 
@@ -73,9 +71,7 @@ FILES: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
-def test_a_collector_goes_on_without_what_it_can_not_use(
-    tmp_path: Path, file: str, damage: Damage
-) -> None:
+def test_a_collector_goes_on_without_what_it_can_not_use(tmp_path: Path, file: str, damage: Damage) -> None:
     go_on, read = FILES[file]
     kind = DamagedKind(file, newer=lambda raw: b'{"version": 99, ' + raw[1:] if raw else raw)
     go_on(tmp_path)

@@ -31,9 +31,7 @@ class Rounds:
     def __init__(self, tree: Tree, wait: float = PATIENT) -> None:
         self.now = 0.0
         self._started = time.monotonic()
-        self.gpus = [
-            Gpu(uuid=f"GPU-{n}", index=n, name="H100", pci=p) for n, p in enumerate(tree.gpus)
-        ]
+        self.gpus = [Gpu(uuid=f"GPU-{n}", index=n, name="H100", pci=p) for n, p in enumerate(tree.gpus)]
         self.fabric = Fabric("dgx-01", tree.root, monotonic=self._clock, wait=wait)
         self.living.append(self)
 
@@ -191,9 +189,7 @@ async def test_an_ethernet_port_is_as_up_as_its_interface(tmp_path: Path) -> Non
     assert reason_of(found["speed_bytes_per_second"]) is Gap.NOT_READ
 
 
-async def test_an_adapter_that_refuses_is_asked_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_adapter_that_refuses_is_asked_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that the fabric manager owns: each refused reading is a line in the kernel's log."""
     asked: list[str] = []
     real = os.open

@@ -115,8 +115,15 @@ def root(tmp_path: Path) -> Path:
     )
     for number, state in enumerate("SRDSD", 1):  # a name may hold what ends a name
         write(tmp_path, {f"proc/{number}/stat": f"{number} (a) D (b) {state} 1 1 1 0 -1\n"})
-    for path in ("class/net/eth0/device", "class/net/ib0/device", "class/net/bond0",
-                 "block/nvme0n1/device", "block/sda/device", "block/loop0", "block/dm-0"):  # fmt: skip
+    for path in (
+        "class/net/eth0/device",
+        "class/net/ib0/device",
+        "class/net/bond0",
+        "block/nvme0n1/device",
+        "block/sda/device",
+        "block/loop0",
+        "block/dm-0",
+    ):
         (tmp_path / "sys" / path).mkdir(parents=True)
     return tmp_path
 
@@ -270,9 +277,7 @@ def test_a_card_that_is_plugged_in_is_found_with_the_slow_lane(root: Path) -> No
         ("../sys/devices/system/edac/mc/mc1/ue_count", "?\n", "edac_uncorrectable_errors_total"),
     ],
 )
-def test_text_that_makes_no_sense_is_an_error_gap(
-    root: Path, file: str, text: str, metric: str
-) -> None:
+def test_text_that_makes_no_sense_is_an_error_gap(root: Path, file: str, text: str, metric: str) -> None:
     write(root, {f"proc/{file}": text})
     host = Host(root, ipmitool="")
     got = readings(host)
@@ -289,9 +294,7 @@ def test_text_that_makes_no_sense_is_an_error_gap(
         ("pressure/cpu", "", "pressure_cpu_waiting_seconds_total"),
     ],
 )
-def test_a_count_that_the_kernel_does_not_keep_is_not_supported(
-    root: Path, file: str, text: str, metric: str
-) -> None:
+def test_a_count_that_the_kernel_does_not_keep_is_not_supported(root: Path, file: str, text: str, metric: str) -> None:
     write(root, {f"proc/{file}": text})
     host = Host(root, ipmitool="")
     got = readings(host)
@@ -299,9 +302,7 @@ def test_a_count_that_the_kernel_does_not_keep_is_not_supported(
     assert reason_of(got[metric]) is Gap.NOT_SUPPORTED
 
 
-def test_pressure_that_is_switched_off_at_boot_is_not_supported(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pressure_that_is_switched_off_at_boot_is_not_supported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a kernel has the files, and refuses to read them; none here is booted so."""
     host = Host(root, ipmitool="")
 
@@ -410,9 +411,19 @@ def test_this_very_machine() -> None:
     got = readings(host)
     host.close()
     assert busy > 0
-    for name in ("load_1m", "processes_blocked", "processes_uninterruptible", "memory_available_bytes", "memory_total_bytes",
-                 "cpus", "uptime_seconds", "filesystem_free_bytes", "filesystem_free_ratio", "oom_kills_total",
-                 "clock_synchronised"):  # fmt: skip
+    for name in (
+        "load_1m",
+        "processes_blocked",
+        "processes_uninterruptible",
+        "memory_available_bytes",
+        "memory_total_bytes",
+        "cpus",
+        "uptime_seconds",
+        "filesystem_free_bytes",
+        "filesystem_free_ratio",
+        "oom_kills_total",
+        "clock_synchronised",
+    ):
         assert reason_of(got[name]) is None, name
     assert 0 < got["memory_available_bytes"] <= got["memory_total_bytes"]
     assert got["cpus"] == os.sysconf("SC_NPROCESSORS_ONLN")

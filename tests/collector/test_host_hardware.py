@@ -80,9 +80,7 @@ def shown(value: float) -> float | str:
 
 
 @pytest.mark.parametrize("kind", EXPECTED, ids=lambda kind: kind.__name__)
-async def test_a_node_of_each_kind_is_read_as_it_is(
-    tmp_path: Path, kind: Callable[[Path], Tree]
-) -> None:
+async def test_a_node_of_each_kind_is_read_as_it_is(tmp_path: Path, kind: Callable[[Path], Tree]) -> None:
     tree = kind(tmp_path)
     host = Host(tmp_path, disk=tmp_path, ipmitool="", nvme="", services=CollectorConfig().services)
     fabric = Fabric("n1", tmp_path, wait=60)
@@ -96,9 +94,7 @@ async def test_a_node_of_each_kind_is_read_as_it_is(
         fabric.close()
     assert {name: got[name] for name in EXPECTED[kind]} == pytest.approx(EXPECTED[kind])
     assert not {"error", "no_permission"} & set(got.values())
-    assert len(tree.gpus) == {"dgx": 8, "hgx": 8, "gb200_tray": 4, "desktop": 4}.get(
-        kind.__name__, 0
-    )
+    assert len(tree.gpus) == {"dgx": 8, "hgx": 8, "gb200_tray": 4, "desktop": 4}.get(kind.__name__, 0)
 
 
 @pytest.fixture
@@ -171,9 +167,7 @@ def test_a_drive_that_comes_back_under_another_number_is_the_same(tree: Tree) ->
 
 def test_a_critical_temperature_that_no_cpu_has_is_none(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
-    node_trees.chip(
-        tree, 0, "coretemp", temp1_label="Package id 0", temp1_input=40_000, temp1_crit=0
-    )
+    node_trees.chip(tree, 0, "coretemp", temp1_label="Package id 0", temp1_input=40_000, temp1_crit=0)
     hardware = Hardware(tmp_path)
     hardware.find()
     assert hardware.cpu_temperature() == (40,)
@@ -193,8 +187,14 @@ def test_files_that_make_no_sense_are_error_gaps(tree: Tree) -> None:
         got = readings(host)
     finally:
         host.close()
-    for name in ("cpu_temperature_celsius", "cpu_headroom_celsius", "pcie_fatal_errors_total",
-                 "network_mounts", "network_mounts_failing", "network_mounts_missing"):  # fmt: skip
+    for name in (
+        "cpu_temperature_celsius",
+        "cpu_headroom_celsius",
+        "pcie_fatal_errors_total",
+        "network_mounts",
+        "network_mounts_failing",
+        "network_mounts_missing",
+    ):
         assert reason_of(got[name]) is Gap.ERROR, name
 
 
@@ -202,13 +202,7 @@ def test_a_root_that_becomes_read_only_is_seen(tree: Tree, monkeypatch: pytest.M
     host = Host(tree.root, disk=tree.root, ipmitool="")
     try:
         assert readings(host)["root_read_only"] == 0
-        fields = {
-            "f_frsize": 4096,
-            "f_blocks": 9,
-            "f_bfree": 4,
-            "f_bavail": 4,
-            "f_flag": os.ST_RDONLY,
-        }
+        fields = {"f_frsize": 4096, "f_blocks": 9, "f_bfree": 4, "f_bavail": 4, "f_flag": os.ST_RDONLY}
         monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**fields))
         assert readings(host)["root_read_only"] == 1
     finally:

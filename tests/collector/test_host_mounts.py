@@ -93,9 +93,7 @@ def test_a_mount_that_does_not_answer_fails_has_one_child_and_is_told_once(tmp_p
     write(tmp_path, LIST)
     clock, started = Clock(), tmp_path / "started"
     # each child writes a line; that of /scratch stays
-    script = (
-        f'echo "$1" >> {started}; [ "$1" != /scratch ] || [ -e {tmp_path}/back ] || exec sleep 600'
-    )
+    script = f'echo "$1" >> {started}; [ "$1" != /scratch ] || [ -e {tmp_path}/back ] || exec sleep 600'
     mounts = Mounts(tmp_path, ("sh", "-c", script, "probe"), clock, lambda: 7)
     try:
         assert mounts.counts() == Counts(2, None, 0)

@@ -42,9 +42,7 @@ def meter(tmp_path: Path) -> Iterator[Make]:
     """Make meters of a machine below `tmp_path`, whose ipmitool is a shell script."""
     made: list[WallMeter] = []
 
-    def make(
-        script: str | None = None, device: bool = True, name: str = "ipmitool", **options: float
-    ) -> WallMeter:
+    def make(script: str | None = None, device: bool = True, name: str = "ipmitool", **options: float) -> WallMeter:
         program = None
         if script is not None:
             path = tmp_path / name
@@ -83,9 +81,7 @@ def test_the_first_tick_does_not_wait(meter: Make) -> None:
     assert reason_of(meter("sleep 30").watts()) is Gap.NOT_READ
 
 
-def test_the_acpi_power_meter_is_the_machine_and_nothing_else_is(
-    tmp_path: Path, meter: Make
-) -> None:
+def test_the_acpi_power_meter_is_the_machine_and_nothing_else_is(tmp_path: Path, meter: Make) -> None:
     power_meter(tmp_path, "amdgpu", "power1_average", "33000000")
     power_meter(tmp_path, "power_meter", "power1_average", "412500000")
     assert hwmon(tmp_path) == 412.5
@@ -102,9 +98,7 @@ def test_free_ipmi_is_asked_in_its_own_words(meter: Make) -> None:
     assert answer(meter(script, name="ipmi-dcmi")) == 430
 
 
-@pytest.mark.parametrize(
-    "text", [FREE.replace("Active", "Not Available"), FREE.replace("430", "0")]
-)
+@pytest.mark.parametrize("text", [FREE.replace("Active", "Not Available"), FREE.replace("430", "0")])
 def test_free_ipmi_without_a_measurement_is_no_reading(text: str) -> None:
     with pytest.raises(UnsupportedError):
         dcmi(text)
@@ -128,9 +122,7 @@ def test_other_power_sensors_of_the_board_are_not_the_machine(tmp_path: Path) ->
         ("exec /nowhere/at/all", Gap.ERROR),
     ],
 )
-def test_a_bmc_without_a_reading_is_a_gap_with_its_reason(
-    meter: Make, script: str, reason: Gap
-) -> None:
+def test_a_bmc_without_a_reading_is_a_gap_with_its_reason(meter: Make, script: str, reason: Gap) -> None:
     assert reason_of(answer(meter(script))) is reason
 
 
@@ -187,9 +179,7 @@ def test_zero_watts_is_no_reading() -> None:
         dcmi(DCMI.replace("8423", "0"))
 
 
-def test_a_child_that_begins_while_it_is_closed_is_ended(
-    meter: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_that_begins_while_it_is_closed_is_ended(meter: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """`close` finds no child yet, for the thread is about to start one."""
     late = meter("exec sleep 60", timeout=50.0)
     begin, begun = subprocess.Popen, threading.Event()

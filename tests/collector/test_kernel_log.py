@@ -59,9 +59,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_only_what_is_written_from_now_on_counts(
-    tmp_path: Path, reading: Callable[[KernelLog], Reading]
-) -> None:
+def test_only_what_is_written_from_now_on_counts(tmp_path: Path, reading: Callable[[KernelLog], Reading]) -> None:
     """Lines come in halves; a event carries what the line says."""
     path = tmp_path / "kern.log"
     path.write_text(XID.format(13))
@@ -76,19 +74,11 @@ def test_only_what_is_written_from_now_on_counts(
         42,
         pci="0000:01:00.0",
         message="XID 79: something",
-        data={
-            "xid": 79,
-            "pid": 7,
-            "process": "python3",
-            "line": XID.format(79).strip(),
-            "source": "kernel",
-        },
+        data={"xid": 79, "pid": 7, "process": "python3", "line": XID.format(79).strip(), "source": "kernel"},
     )
 
 
-def test_a_fault_of_the_node_that_only_the_log_tells(
-    tmp_path: Path, reading: Callable[[KernelLog], Reading]
-) -> None:
+def test_a_fault_of_the_node_that_only_the_log_tells(tmp_path: Path, reading: Callable[[KernelLog], Reading]) -> None:
     """With the part that the line names; what readings show too, and a program's line, are no events."""
     path = tmp_path / "kern.log"
     path.write_text(
@@ -136,9 +126,7 @@ def test_a_recovery_action_of_an_unknown_form_ends_no_reader(
     assert seen.xids(2) == [154, 79]
 
 
-def test_the_time_in_a_line_is_used(
-    tmp_path: Path, reading: Callable[[KernelLog], Reading]
-) -> None:
+def test_the_time_in_a_line_is_used(tmp_path: Path, reading: Callable[[KernelLog], Reading]) -> None:
     """With its zone; else the time is when it came."""
     path = tmp_path / "kern.log"
     path.write_text("2025-02-23T16:24:18.5+01:00 host kernel: " + XID.format(79) + XID.format(48))
@@ -163,9 +151,7 @@ def test_a_file_is_followed_through_rotation_and_truncation(
     assert seen.xids(4) == [31, 48, 63, 94]
 
 
-def test_a_file_that_is_not_there_yet_is_waited_for(
-    tmp_path: Path, reading: Callable[[KernelLog], Reading]
-) -> None:
+def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path: Path, reading: Callable[[KernelLog], Reading]) -> None:
     """Its absence is one event, and the first line of the file counts."""
     path = tmp_path / "kern.log"
     seen = reading(KernelLog(path))
@@ -178,9 +164,7 @@ def test_a_file_that_is_not_there_yet_is_waited_for(
     assert seen.log.message == ""
 
 
-def test_a_fifo_outlives_its_writers(
-    tmp_path: Path, reading: Callable[[KernelLog], Reading]
-) -> None:
+def test_a_fifo_outlives_its_writers(tmp_path: Path, reading: Callable[[KernelLog], Reading]) -> None:
     """Two writers, one after the other."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
@@ -215,9 +199,7 @@ def test_what_may_not_be_read_is_one_event_with_its_cure(
     wait_until(lambda: seen.log.state == "reading")  # it is tried again
 
 
-def test_a_folder_is_a_failure_and_no_crash(
-    tmp_path: Path, reading: Callable[[KernelLog], Reading]
-) -> None:
+def test_a_folder_is_a_failure_and_no_crash(tmp_path: Path, reading: Callable[[KernelLog], Reading]) -> None:
     """A wrong path in the configuration."""
     seen = reading(KernelLog(tmp_path))
     seen.xids(1)
@@ -225,9 +207,7 @@ def test_a_folder_is_a_failure_and_no_crash(
     assert "Is a directory" in seen.log.message
 
 
-def test_a_storm_keeps_the_newest_and_counts_the_rest(
-    tmp_path: Path, reading: Callable[[KernelLog], Reading]
-) -> None:
+def test_a_storm_keeps_the_newest_and_counts_the_rest(tmp_path: Path, reading: Callable[[KernelLog], Reading]) -> None:
     """Memory stays small without a reader."""
     path = tmp_path / "kern.log"
     path.write_text("".join(XID.format(number) for number in range(MAX_WAITING + 100)))

@@ -26,8 +26,7 @@ def inventory(*absent: int, gpus: int = 3) -> Inventory:
         node="n1",
         source="nvml",
         gpus=tuple(
-            Gpu(uuid=f"GPU-{number}", index=number, name="H100", present=number not in absent)
-            for number in range(gpus)
+            Gpu(uuid=f"GPU-{number}", index=number, name="H100", present=number not in absent) for number in range(gpus)
         ),
         links=tuple(Link(gpu=f"GPU-{number}", number=0) for number in range(gpus)),
     )
@@ -83,12 +82,7 @@ async def test_a_replaced_gpu_takes_the_row_of_the_one_before(tmp_path: Path) ->
             await ticks.tick()
             known = ticks.source.inventory
         fake.call("nvmlDeviceGetUUID", "GPU-new", gpu=2)
-        source = NvmlSource(
-            environment=fake.environment,
-            open_wait=20,
-            expected=known.gpus,
-            expected_links=known.links,
-        )
+        source = NvmlSource(environment=fake.environment, open_wait=20, expected=known.gpus, expected_links=known.links)
         async with Ticks(fake, source) as ticks:
             await ticks.tick()
             uuids = [gpu.uuid for gpu in ticks.source.inventory.gpus]

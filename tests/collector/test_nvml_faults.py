@@ -29,9 +29,7 @@ def fake(tmp_path: Path) -> Iterator[FakeDriver]:
         yield driver
 
 
-async def test_a_hung_gpu_costs_the_others_not_one_tick(
-    fake: FakeDriver, record_property: Told
-) -> None:
+async def test_a_hung_gpu_costs_the_others_not_one_tick(fake: FakeDriver, record_property: Told) -> None:
     async with Ticks(fake) as ticks:
         # The thread that waits for events asks each GPU once, and would hang with it.
         await ticks.until(lambda: _all_registered(fake))
@@ -50,9 +48,7 @@ async def test_a_hung_gpu_costs_the_others_not_one_tick(
         await ticks.until(lambda: bool(ticks.of("gpu_answers")))
         assert ticks.gap("gpu_power_watts", 3) is None
         assert [event.kind for event in ticks.events] == ["gpu_hung", "gpu_answers"]
-        record_property(
-            "expected", "the other GPUs are read at every tick; one event; it comes back"
-        )
+        record_property("expected", "the other GPUs are read at every tick; one event; it comes back")
         record_property(
             "observed",
             "60 ticks with 7 of 8 GPUs read and one gap `timed_out`; 1 event, 1 process left in the driver; read again when it answered",
@@ -94,9 +90,7 @@ async def test_slow_gpus_are_read_last_and_read_well(fake: FakeDriver) -> None:
         assert ticks.gap("gpu_power_watts", 7) is None
 
 
-async def test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back(
-    fake: FakeDriver, record_property: Told
-) -> None:
+async def test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back(fake: FakeDriver, record_property: Told) -> None:
     async with Ticks(fake) as ticks:
         await ticks.tick()
         fake.set(5, state="lost")
@@ -155,19 +149,12 @@ async def test_a_gpu_that_hangs_from_the_start_hides_no_other(fake: FakeDriver) 
         assert not any(ticks.gap("gpu_power_watts", row) for row in range(8))
 
 
-async def test_an_expected_gpu_keeps_its_row_though_the_driver_lists_it_no_more(
-    fake: FakeDriver,
-) -> None:
+async def test_an_expected_gpu_keeps_its_row_though_the_driver_lists_it_no_more(fake: FakeDriver) -> None:
     async with Ticks(fake) as ticks:
         await ticks.tick()
         known = ticks.source.inventory
     fake.driver(gpus=7)
-    source = NvmlSource(
-        environment=fake.environment,
-        open_wait=20,
-        expected=known.gpus,
-        expected_links=known.links,
-    )
+    source = NvmlSource(environment=fake.environment, open_wait=20, expected=known.gpus, expected_links=known.links)
     async with Ticks(fake, source) as ticks:
         await ticks.tick()
         assert ticks.gaps(7) == {Gap.DEVICE_LOST}
@@ -175,9 +162,7 @@ async def test_an_expected_gpu_keeps_its_row_though_the_driver_lists_it_no_more(
         assert [event.gpu for event in ticks.of("gpu_lost")] == [fake.uuid(7)]
 
 
-async def test_more_gpus_are_noticed_without_a_restart(
-    fake: FakeDriver, record_property: Told
-) -> None:
+async def test_more_gpus_are_noticed_without_a_restart(fake: FakeDriver, record_property: Told) -> None:
     fake.driver(gpus=6)
     async with Ticks(fake) as ticks:
         await ticks.tick()
@@ -186,9 +171,7 @@ async def test_more_gpus_are_noticed_without_a_restart(
         await ticks.until(lambda: len(ticks.rows[GPU_FAST]) == 8)
         assert ticks.state == "up"
         record_property("expected", "new GPUs are read without a restart")
-        record_property(
-            "observed", f"6 GPUs, then {len(ticks.rows[GPU_FAST])}, driver state {ticks.state}"
-        )
+        record_property("observed", f"6 GPUs, then {len(ticks.rows[GPU_FAST])}, driver state {ticks.state}")
 
 
 @pytest.mark.parametrize(
@@ -200,9 +183,7 @@ async def test_more_gpus_are_noticed_without_a_restart(
         (999, "unknown", Gap.ERROR, "999"),
     ],
 )
-async def test_a_driver_that_goes_away_comes_back(
-    fake: FakeDriver, code: int, state: str, gap: Gap, cure: str
-) -> None:
+async def test_a_driver_that_goes_away_comes_back(fake: FakeDriver, code: int, state: str, gap: Gap, cure: str) -> None:
     async with Ticks(fake) as ticks:
         await ticks.tick()
         fake.driver(init=code, everything=9)
@@ -213,11 +194,7 @@ async def test_a_driver_that_goes_away_comes_back(
         assert next(event.data["state"] for event in ticks.of("driver_down")) in {state, "missing"}
         fake.driver(init=0, everything=0, version="590.10")
         await ticks.until(lambda: ticks.state == "up" and not ticks.gap("gpu_power_watts"))
-        assert [event.kind for event in ticks.events] == [
-            "driver_down",
-            "driver_up",
-            "driver_reloaded",
-        ]
+        assert [event.kind for event in ticks.events] == ["driver_down", "driver_up", "driver_reloaded"]
         assert ticks.source.inventory.driver_version == "590.10"
         assert ticks.source.inventory.driver_message == ""
 
@@ -253,13 +230,9 @@ async def test_a_driver_that_hangs_while_it_opens_is_a_state(fake: FakeDriver) -
         assert len(ticks.of("driver_up")) == 1
 
 
-async def test_only_so_many_processes_wait_in_a_driver_that_hangs(
-    fake: FakeDriver, record_property: Told
-) -> None:
+async def test_only_so_many_processes_wait_in_a_driver_that_hangs(fake: FakeDriver, record_property: Told) -> None:
     fake.driver(init="hang")
-    source = NvmlSource(
-        environment=fake.environment, open_wait=0.1, open_limit=0.05, retry=(0.01, 0.02)
-    )
+    source = NvmlSource(environment=fake.environment, open_wait=0.1, open_limit=0.05, retry=(0.01, 0.02))
     async with Ticks(fake, source) as ticks:
         await ticks.until(lambda: fake.hanging == 3)
         for _ in range(20):
@@ -275,9 +248,7 @@ async def test_only_so_many_processes_wait_in_a_driver_that_hangs(
 
 
 async def test_a_probe_that_is_stopped_is_replaced_and_not_killed(fake: FakeDriver) -> None:
-    source = NvmlSource(
-        environment=fake.environment, open_wait=20, retry=(0.01, 0.1), silence_limit=0.3
-    )
+    source = NvmlSource(environment=fake.environment, open_wait=20, retry=(0.01, 0.1), silence_limit=0.3)
     async with Ticks(fake, source) as ticks:
         await ticks.tick()
         pid = _probe_pid(source)
@@ -302,9 +273,7 @@ async def test_a_probe_that_crashes_is_started_again(fake: FakeDriver) -> None:
         assert ticks.gap("gpu_power_watts") is None
 
 
-async def test_closing_takes_no_longer_than_a_moment_in_the_middle_of_a_hang(
-    fake: FakeDriver,
-) -> None:
+async def test_closing_takes_no_longer_than_a_moment_in_the_middle_of_a_hang(fake: FakeDriver) -> None:
     ticks = Ticks(fake)
     await ticks.source.open()
     await ticks.tick()
@@ -321,16 +290,12 @@ async def test_closing_takes_no_longer_than_a_moment_in_the_middle_of_a_hang(
     await _ended(pid)
 
 
-async def test_who_reads_the_collectors_output_does_not_wait_for_a_call_that_hangs(
-    fake: FakeDriver,
-) -> None:
+async def test_who_reads_the_collectors_output_does_not_wait_for_a_call_that_hangs(fake: FakeDriver) -> None:
     fake.driver(init="hang")
     command = [sys.executable, "-m", "collector.probe", "nvml"]
     environment = {**os.environ, **fake.environment}
     pipe = asyncio.subprocess.PIPE
-    probe = await asyncio.create_subprocess_exec(
-        *command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe
-    )
+    probe = await asyncio.create_subprocess_exec(*command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
     async with within():
         while not fake.hanging:  # noqa: ASYNC110 - it hangs in another process
             await asyncio.sleep(0.02)
@@ -362,9 +327,7 @@ async def test_the_driver_is_let_go_and_taken_again(fake: FakeDriver) -> None:
         assert [event.kind for event in ticks.events] == ["driver_down", "driver_up"]
 
 
-async def test_releasing_a_driver_that_hangs_reports_that_a_call_keeps_it_open(
-    fake: FakeDriver,
-) -> None:
+async def test_releasing_a_driver_that_hangs_reports_that_a_call_keeps_it_open(fake: FakeDriver) -> None:
     source = NvmlSource(environment=fake.environment, open_wait=20, command_wait=0.5)
     async with Ticks(fake, source) as ticks:
         await ticks.tick()
@@ -435,9 +398,7 @@ async def test_what_the_driver_asks_for_is_an_event(fake: FakeDriver) -> None:
         assert "drain and reset" in ticks.events[0].message
 
 
-async def test_switching_mig_is_an_event_and_probes_capabilities_again(
-    fake: FakeDriver, record_property: Told
-) -> None:
+async def test_switching_mig_is_an_event_and_probes_capabilities_again(fake: FakeDriver, record_property: Told) -> None:
     async with Ticks(fake) as ticks:
         await ticks.tick()
         fake.call("nvmlDeviceGetUtilizationRates", error=3, gpu=0)
@@ -451,8 +412,7 @@ async def test_switching_mig_is_an_event_and_probes_capabilities_again(
         assert [event.data["mig"] for event in ticks.of("mig_changed")] == [1, 0]
         record_property("expected", "an event each way; what MIG hides is a gap meanwhile")
         record_property(
-            "observed",
-            f"{len(ticks.of('mig_changed'))} events; utilisation was `not_supported` while it was on",
+            "observed", f"{len(ticks.of('mig_changed'))} events; utilisation was `not_supported` while it was on"
         )
 
 
@@ -498,9 +458,7 @@ async def _ended(pid: int) -> None:
 # -- A GPU that is left alone --------------------------------------------------------------------
 
 
-async def test_a_gpu_whose_firmware_has_stopped_is_left_alone_until_it_is_reset(
-    fake: FakeDriver,
-) -> None:
+async def test_a_gpu_whose_firmware_has_stopped_is_left_alone_until_it_is_reset(fake: FakeDriver) -> None:
     """Not one call is made for it; the others are read at every tick."""
     source = NvmlSource(environment=fake.environment, open_wait=20.0, trial=3600.0)
     async with Ticks(fake, source) as ticks:
@@ -523,9 +481,7 @@ async def test_a_gpu_whose_firmware_has_stopped_is_left_alone_until_it_is_reset(
         assert [event.kind for event in ticks.events] == ["gpu_paused", "gpu_resumed"]
 
 
-async def test_a_paused_gpu_is_tried_now_and_then_and_goes_on_once_its_counters_restarted(
-    fake: FakeDriver,
-) -> None:
+async def test_a_paused_gpu_is_tried_now_and_then_and_goes_on_once_its_counters_restarted(fake: FakeDriver) -> None:
     source = NvmlSource(environment=fake.environment, open_wait=20.0, trial=0.2)
     async with Ticks(fake, source) as ticks:
         await ticks.until(lambda: ticks.gap("gpu_energy_joules_total", 2) is None)

@@ -18,11 +18,7 @@ from tests.fake_nvml import GB300, GEFORCE, FakeDriver
 
 SENT, RECEIVED = "gpu_pcie_transmit_bytes_per_second", "gpu_pcie_receive_bytes_per_second"
 WORST = "gpu_c2c_worst_link"
-C2C = {
-    231: "gpu_c2c_crc_errors_total",
-    232: "gpu_c2c_replays_total",
-    233: "gpu_c2c_replays_back_to_back_total",
-}
+C2C = {231: "gpu_c2c_crc_errors_total", 232: "gpu_c2c_replays_total", 233: "gpu_c2c_replays_back_to_back_total"}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +32,7 @@ C2C = {
         pytest.param([(7, 0), (9, 0)], [None, None], id="no time between"),
         pytest.param([(0, 0), (2**53, 1)], [None, 2**53], id="large"),
     ],
-)  # fmt: skip
+)
 def test_a_rate_is_the_growth_by_the_time_between_the_readings(
     readings: list[tuple[float, float]], rates: list[float | None]
 ) -> None:
@@ -141,35 +137,21 @@ def of_links(ticks: Ticks, name: str) -> list[float]:
 async def test_each_link_has_its_traffic_both_ways(tmp_path: Path) -> None:
     with FakeDriver(tmp_path, gpus=2, links=18) as fake:
         for link in range(18):
-            fake.gpm(
-                getattr(pynvml, f"NVML_GPM_METRIC_NVLINK_L{link}_TX_PER_SEC"), 100 + link, gpu=0
-            )
-            fake.gpm(
-                getattr(pynvml, f"NVML_GPM_METRIC_NVLINK_L{link}_RX_PER_SEC"), 200 + link, gpu=0
-            )
+            fake.gpm(getattr(pynvml, f"NVML_GPM_METRIC_NVLINK_L{link}_TX_PER_SEC"), 100 + link, gpu=0)
+            fake.gpm(getattr(pynvml, f"NVML_GPM_METRIC_NVLINK_L{link}_RX_PER_SEC"), 200 + link, gpu=0)
         async with Ticks(fake) as ticks:
             await ticks.tick()
             assert {reason_of(value) for value in of_links(ticks, LINK_SENT)} == {Gap.NOT_READ}
             before = fake.calls()
             await ticks.until(lambda: {*map(reason_of, of_links(ticks, LINK_SENT))} == {None})
-            assert (
-                of_links(ticks, LINK_SENT)
-                == [(100 + link) * 2**20 for link in range(18)] + [7222 * 2**20] * 18
-            )
-            assert (
-                of_links(ticks, LINK_RECEIVED)
-                == [(200 + link) * 2**20 for link in range(18)] + [6666 * 2**20] * 18
-            )
+            assert of_links(ticks, LINK_SENT) == [(100 + link) * 2**20 for link in range(18)] + [7222 * 2**20] * 18
+            assert of_links(ticks, LINK_RECEIVED) == [(200 + link) * 2**20 for link in range(18)] + [6666 * 2**20] * 18
             asked = fake.calls()["nvmlGpmMetricsGet"] - before.get("nvmlGpmMetricsGet", 0)
-            assert asked <= fake.calls()["nvmlGpmSampleGet"] - before["nvmlGpmSampleGet"], (
-                "one call for all links"
-            )
+            assert asked <= fake.calls()["nvmlGpmSampleGet"] - before["nvmlGpmSampleGet"], "one call for all links"
             assert ticks.gap("gpu_nvlink_least_link") is None
 
 
-async def test_links_of_a_board_without_gpm_have_the_growth_of_their_counters(
-    tmp_path: Path,
-) -> None:
+async def test_links_of_a_board_without_gpm_have_the_growth_of_their_counters(tmp_path: Path) -> None:
     with FakeDriver(tmp_path, gpus=1, links=3, profile=H100_WITHOUT_GPM) as fake:
         for link in range(3):
             fake.field(140, 1000 * link, scope=link)
@@ -206,7 +188,7 @@ async def test_the_least_used_of_the_active_links_is_named(tmp_path: Path) -> No
             assert ticks.gap(link_name) is Gap.NOT_READ
             await ticks.sampled()
             assert (ticks.value(bytes_name), ticks.value(link_name)) == ((100 + 7222) * 2**20, 2)
-            assert (ticks.value(bytes_name, 1), ticks.value(link_name, 1)) == ((6666 + 7222) * 2**20, 0)  # fmt: skip
+            assert (ticks.value(bytes_name, 1), ticks.value(link_name, 1)) == ((6666 + 7222) * 2**20, 0)
             assert len(ticks.rows[GPU_SLOW][0]) == len(ticks.rows[GPU_SLOW][1])
             fake.link(0, 3, state=1)
             await ticks.until(lambda: ticks.value(link_name) == 3)
@@ -244,9 +226,7 @@ def grace(tmp_path: Path) -> Iterator[FakeDriver]:
         yield driver
 
 
-async def test_errors_of_links_to_the_cpu_are_added_up_and_the_worst_is_named(
-    grace: FakeDriver,
-) -> None:
+async def test_errors_of_links_to_the_cpu_are_added_up_and_the_worst_is_named(grace: FakeDriver) -> None:
     async with Ticks(grace) as ticks:
         await ticks.tick()
         assert [ticks.value(name) for name in C2C.values()] == [1, 11, 4]

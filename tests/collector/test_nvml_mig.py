@@ -37,8 +37,10 @@ def fake(tmp_path: Path) -> Iterator[FakeDriver]:
 def shown(ticks: Ticks, row: int) -> dict[str, float | Gap | None]:
     """The readings of an instance, or the reasons why they are absent."""
     values = ticks.rows[INSTANCE_SLOW][row]
-    return {name: reason_of(value) if value != value else value  # noqa: PLR0124
-            for name, value in zip(NAMES, values, strict=True)}  # fmt: skip
+    return {
+        name: reason_of(value) if value != value else value  # noqa: PLR0124
+        for name, value in zip(NAMES, values, strict=True)
+    }
 
 
 async def test_an_instance_has_its_place_where_the_driver_tells_it(fake: FakeDriver) -> None:
@@ -58,16 +60,8 @@ async def test_instances_have_rows_of_their_own(fake: FakeDriver) -> None:
         await ticks.until(lambda: len(ticks.source.inventory.instances) == 2)
         await ticks.sampled()
         large, small = ticks.source.inventory.instances
-        assert (large.gpu, large.name, large.memory_bytes) == (
-            fake.uuid(1),
-            "1/0 3g.40gb",
-            40_192 * MIB,
-        )
-        assert (small.uuid, small.name, small.multiprocessors) == (
-            fake.mig_uuid(1, 7),
-            "7/0 1g.10gb",
-            16,
-        )
+        assert (large.gpu, large.name, large.memory_bytes) == (fake.uuid(1), "1/0 3g.40gb", 40_192 * MIB)
+        assert (small.uuid, small.name, small.multiprocessors) == (fake.mig_uuid(1, 7), "7/0 1g.10gb", 16)
         assert shown(ticks, 1) == {
             "instance_memory_used_bytes": 512 * MIB,
             "instance_memory_total_bytes": 9856 * MIB,
@@ -126,9 +120,7 @@ async def test_without_permission_the_readings_say_so(fake: FakeDriver) -> None:
     fake.call("nvmlGpmMigSampleGet", error=4, gpu=0)
     async with Ticks(fake) as ticks:
         await ticks.until(lambda: len(ticks.source.inventory.instances) == 1)
-        await ticks.until(
-            lambda: shown(ticks, 0)["instance_memory_used_bytes"] is Gap.NO_PERMISSION
-        )
+        await ticks.until(lambda: shown(ticks, 0)["instance_memory_used_bytes"] is Gap.NO_PERMISSION)
         assert shown(ticks, 0)["instance_sm_active_ratio"] is Gap.NO_PERMISSION
         assert shown(ticks, 0)["instance_processes"] == 1
         await ticks.until(lambda: ticks.gap("gpu_sm_active_ratio") is None)

@@ -25,9 +25,7 @@ def fake(tmp_path: Path) -> Iterator[FakeDriver]:
 
 def ticks_of(fake: FakeDriver, *, seconds: float = 1.0) -> Ticks:
     """Return a source that reads processes at each tick."""
-    source = NvmlSource(
-        environment=fake.environment, open_wait=20.0, retry=(0.05, 0.2), scout=(0.05, 0.2)
-    )
+    source = NvmlSource(environment=fake.environment, open_wait=20.0, retry=(0.05, 0.2), scout=(0.05, 0.2))
     assert isinstance(source, ListsProcesses)
     source.list_processes(seconds)
     return Ticks(fake, source)
@@ -46,9 +44,8 @@ async def first(ticks: Ticks) -> ListedProcesses:
 
 async def test_each_process_has_its_type_memory_and_use(fake: FakeDriver) -> None:
     fake.processes(
-        0, compute={4711: 3 * GIB, 4712: GIB}, mps={5000: GIB}, graphics={4711: GIB, 9: 5},
-        busy={4711: 80, 5000: 7},
-    )  # fmt: skip
+        0, compute={4711: 3 * GIB, 4712: GIB}, mps={5000: GIB}, graphics={4711: GIB, 9: 5}, busy={4711: 80, 5000: 7}
+    )
     fake.processes(1)
     async with ticks_of(fake) as ticks:
         assert (await first(ticks)).processes == (
@@ -71,9 +68,7 @@ async def test_a_process_on_a_mig_instance_has_its_number_and_no_use(fake: FakeD
     fake.processes(0, compute={4711: (GIB, 3), 4712: (GIB, 5)}, busy={4711: 50})
     async with ticks_of(fake) as ticks:
         found = (await first(ticks)).processes
-        assert [(each.pid, each.instance, each.sm_ratio) for each in found] == [
-            (4711, 3, None), (4712, 5, None),
-        ]  # fmt: skip
+        assert [(each.pid, each.instance, each.sm_ratio) for each in found] == [(4711, 3, None), (4712, 5, None)]
 
 
 async def test_more_processes_than_there_was_room_for_are_all_there(fake: FakeDriver) -> None:
@@ -82,12 +77,8 @@ async def test_more_processes_than_there_was_room_for_are_all_there(fake: FakeDr
         assert [each.pid for each in (await first(ticks)).processes] == list(range(100, 300))
 
 
-@pytest.mark.parametrize(
-    ("code", "problem"), [(4, "no permission"), (3, "not supported"), (999, "NVML error 999")]
-)
-async def test_a_list_that_is_refused_is_a_problem_and_no_empty_list(
-    fake: FakeDriver, code: int, problem: str
-) -> None:
+@pytest.mark.parametrize(("code", "problem"), [(4, "no permission"), (3, "not supported"), (999, "NVML error 999")])
+async def test_a_list_that_is_refused_is_a_problem_and_no_empty_list(fake: FakeDriver, code: int, problem: str) -> None:
     fake.processes(0, compute={})
     fake.call(COMPUTE, error=code, gpu=0)
     async with ticks_of(fake) as ticks:

@@ -117,9 +117,7 @@ async def test_zeros_after_a_failure_are_not_idleness(fake: FakeDriver) -> None:
         await ticks.until(lambda: ticks.value("gpu_sm_active_ratio") == 0.5)
 
 
-async def test_traffic_goes_on_where_the_counters_of_activity_have_stopped(
-    fake: FakeDriver,
-) -> None:
+async def test_traffic_goes_on_where_the_counters_of_activity_have_stopped(fake: FakeDriver) -> None:
     """Traffic is shown, and does not vouch for their zeros."""
     active, sent = "gpu_sm_active_ratio", "gpu_pcie_transmit_bytes_per_second"
     async with Ticks(fake) as ticks:
@@ -300,9 +298,7 @@ async def test_the_inventory_describes_each_gpu(fake: FakeDriver) -> None:
         gpu = inventory.gpus[1]
         assert (gpu.uuid, gpu.index, gpu.name) == (fake.uuid(1), 1, "NVIDIA H100 80GB HBM3")
         assert gpu.pci == "0000:29:00.0"
-        assert (gpu.serial, gpu.vbios, gpu.architecture) == (
-            "1654323000001", "96.00.89.00.01", "Hopper",
-        )  # fmt: skip
+        assert (gpu.serial, gpu.vbios, gpu.architecture) == ("1654323000001", "96.00.89.00.01", "Hopper")
         assert (gpu.brand, gpu.inforom) == ("NVIDIA", "G520.0200.00.05")
         assert inventory.nvml_version == "580.95.05"  # the fake has that of its driver
         assert (gpu.memory_bytes, gpu.power_limit_watts, gpu.minor) == (81_559 * 2**20, 700, 1)
@@ -310,9 +306,7 @@ async def test_the_inventory_describes_each_gpu(fake: FakeDriver) -> None:
         assert (gpu.numa_node, inventory.excluded) == (0, ())
         assert (inventory.driver_version, inventory.cuda_version) == ("580.95.05", "13.0")
         both = (fake.uuid(0), fake.uuid(1))
-        assert inventory.pools == (
-            MemoryPool(gpus=both, bytes=2 * 81_559 * 2**20, over="nvswitch"),
-        )
+        assert inventory.pools == (MemoryPool(gpus=both, bytes=2 * 81_559 * 2**20, over="nvswitch"),)
 
 
 async def test_the_numa_node_of_a_gpu_and_gpus_that_are_left_out(tmp_path: Path) -> None:
@@ -344,10 +338,8 @@ GUID = (0,) * 8
         ((*GUID, *([0] * 13), 0, 0, 0, 0, 0), "module 1"),
         ((*GUID, *([0xFF] * 18)), "module 1"),
     ],
-)  # fmt: skip
-async def test_the_place_of_a_gpu_in_its_rack(
-    tmp_path: Path, place: tuple[int, ...] | None, slot: str
-) -> None:
+)
+async def test_the_place_of_a_gpu_in_its_rack(tmp_path: Path, place: tuple[int, ...] | None, slot: str) -> None:
     """Numbers are numbers, a serial is text, what the platform does not know is left out."""
     with FakeDriver(tmp_path, gpus=1, profile=GB300) as fake:
         if place is not None:
@@ -363,8 +355,17 @@ async def test_what_moves_power_on_blackwell_and_grace_is_read(tmp_path: Path) -
     """Field ids and units of nvml.h; none of it is there on a board that has none."""
     with FakeDriver(tmp_path, gpus=2, links=2, profile=GB300) as fake:
         for number, value in {
-            251: 1, 254: 1300, 255: 450, 264: 2, 258: 97, 309: 12_500_000_000, 274: 85, 170: 10, 272: 123_456, 273: 789,
-        }.items():  # fmt: skip
+            251: 1,
+            254: 1300,
+            255: 450,
+            264: 2,
+            258: 97,
+            309: 12_500_000_000,
+            274: 85,
+            170: 10,
+            272: 123_456,
+            273: 789,
+        }.items():
             fake.field(number, value, gpu=0)
         fake.field(250, 3, gpu=0, scope=1)
         fake.call("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", 1 << 6 | 1 << 13, 0, gpu=0)

@@ -16,13 +16,7 @@ from tests.fakes import FakeSource
 
 
 def config_of(folder: Path, source: str = "nvml", node_readings: bool = True) -> CollectorConfig:
-    return CollectorConfig(
-        node="n1",
-        source=source,
-        state_dir=folder,
-        kernel_log=None,
-        node_readings=node_readings,
-    )
+    return CollectorConfig(node="n1", source=source, state_dir=folder, kernel_log=None, node_readings=node_readings)
 
 
 async def test_the_document_holds_every_metric_once(tmp_path: Path) -> None:
@@ -35,7 +29,7 @@ async def test_the_document_holds_every_metric_once(tmp_path: Path) -> None:
     alive, lost = found["gpus"]
     assert (alive["uuid"], alive["index"], alive["name"]) == ("GPU-0000", 0, "Fake H100")
     assert set(lost["gaps"].values()) == {"device_lost"}
-    for table, rows in ((Table.GPU, found["gpus"]), (Table.LINK, found["links"]), (Table.NODE, [found["node"]])):  # fmt: skip
+    for table, rows in ((Table.GPU, found["gpus"]), (Table.LINK, found["links"]), (Table.NODE, [found["node"]])):
         names = {name for block in SCHEMA.blocks if block.table is table for name in block.names}
         for row in rows:
             assert row["readings"].keys() | row["gaps"].keys() == names
@@ -50,9 +44,7 @@ async def test_numbers_are_those_of_the_source_to_the_last_bit(tmp_path: Path) -
     """Not those of a frame, whose gauges are float32: 29.7 would be 29.700000762939453."""
     source = FakeSource(gpus=1)
     source.values = lambda block, tick: (  # type: ignore[method-assign]
-        [[29.7] * len(SCHEMA.blocks[block].names)]
-        if SCHEMA.blocks[block].table is Table.GPU
-        else []
+        [[29.7] * len(SCHEMA.blocks[block].names)] if SCHEMA.blocks[block].table is Table.GPU else []
     )
     found = await once(config_of(tmp_path, node_readings=False), source)
     assert set(found["gpus"][0]["readings"].values()) == {29.7}
@@ -83,9 +75,7 @@ async def test_a_saved_log_gives_its_numbers(captures: Path, tmp_path: Path) -> 
     assert f"<gpu_temp>{gpu['readings']['gpu_temperature_celsius']} C</gpu_temp>" in text
     assert found["inventory"]["driver_version"] in text
     # This machine is not the one of the log: nothing of it may stand beside.
-    assert set(found["node"]["readings"]) == {
-        "node_driver_up", "node_gpus_expected", "node_gpus_answering",
-    }  # fmt: skip
+    assert set(found["node"]["readings"]) == {"node_driver_up", "node_gpus_expected", "node_gpus_answering"}
 
 
 async def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -94,8 +84,7 @@ async def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"),
-    [(29.7, "29.7"), (1.0, "1"), (0.0, "0"), (1.5e12, "1500000000000"), (1e-9, "1e-09"), (3, "3")],
+    ("number", "text"), [(29.7, "29.7"), (1.0, "1"), (0.0, "0"), (1.5e12, "1500000000000"), (1e-9, "1e-09"), (3, "3")]
 )
 def test_numbers_print_as_people_write_them(number: float, text: str) -> None:
     assert json.dumps(natural(number)) == text
@@ -104,17 +93,14 @@ def test_numbers_print_as_people_write_them(number: float, text: str) -> None:
 async def test_infinity_is_an_error_and_not_json(tmp_path: Path) -> None:
     source = FakeSource(gpus=1)
     source.values = lambda block, tick: (  # type: ignore[method-assign]
-        [[float("inf")] * len(SCHEMA.blocks[block].names)] if SCHEMA.blocks[block].table is Table.GPU
-        else []
-    )  # fmt: skip
+        [[float("inf")] * len(SCHEMA.blocks[block].names)] if SCHEMA.blocks[block].table is Table.GPU else []
+    )
     found = await once(config_of(tmp_path, node_readings=False), source)
     assert set(found["gpus"][0]["gaps"].values()) == {"error"}
     assert found["gpus"][0]["readings"] == {}
 
 
-async def test_a_source_that_hangs_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_source_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = FakeSource(gpus=1)
     source.hung = True
     monkeypatch.setattr("collector.commands.once.LONGEST_DEADLINE", 0.1)

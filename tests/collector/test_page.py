@@ -50,9 +50,7 @@ def get(path: str, method: str = "GET") -> bytes:
 
 async def test_the_page_shows_readings_and_the_collector_itself(tmp_path: Path) -> None:
     port = free_port()
-    config = config_of(
-        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2
-    )
+    config = config_of(BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2)
     source = FakeSource()
     source.lose(1)
     async with collecting(config, source):
@@ -62,9 +60,7 @@ async def test_the_page_shows_readings_and_the_collector_itself(tmp_path: Path) 
         assert status == 200
         assert 'kilowatch_gpu_power_watts{cluster="default",node="n1",gpu="0"' in text
         assert 'kilowatch_gpu_power_watts{cluster="default",node="n1",gpu="1"' not in text
-        assert (
-            'kilowatch_gpu_present{cluster="default",node="n1",gpu="1",uuid="GPU-0001"} 0' in text
-        )
+        assert 'kilowatch_gpu_present{cluster="default",node="n1",gpu="1",uuid="GPU-0001"} 0' in text
         assert 'kilowatch_collector_frames_total{cluster="default",node="n1"}' in text
         assert "NaN" not in text
         assert await ask(port, get("/healthz")) == (200, b"ok\n")
@@ -99,7 +95,7 @@ async def test_devices_of_pods_without_a_gpu_are_on_the_page_of_their_node(tmp_p
     jobs = JobsConfig(kubernetes=KubernetesConfig(socket=socket))
     config = config_of(
         BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2, jobs=jobs
-    )  # fmt: skip
+    )
     wanted = 'kilowatch_unattributed_devices{cluster="default",node="n1",source="pod-resources",reason="unknown_gpu"} 1'
 
     async def told() -> bool:
@@ -116,10 +112,7 @@ async def test_a_page_answers_to_its_own_names_alone(tmp_path: Path) -> None:
     """A web page elsewhere, whose name was made to point here, reads nothing in the browser of who sees it."""
     port = free_port()
     config = config_of(
-        BrokerConfig(port=free_port()),
-        tmp_path,
-        metrics_listen=f"127.0.0.1:{port}",
-        names=("gpu-1.example.org",),
+        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", names=("gpu-1.example.org",)
     )
 
     async def asked(*hosts: str) -> int:
@@ -133,13 +126,7 @@ async def test_a_page_answers_to_its_own_names_alone(tmp_path: Path) -> None:
         own = f"127.0.0.1:{port}", "[::1]:9400", "localhost", "n1", "GPU-1.example.org:9400"
         assert [await asked(host) for host in own] == [200] * len(own)
         assert await asked() == 200
-        foreign = (
-            "evil.example",
-            "n1.evil.example:9400",
-            "127.0.0.1.evil.example",
-            "[::1",
-            "x@127.0.0.1.evil",
-        )
+        foreign = ("evil.example", "n1.evil.example:9400", "127.0.0.1.evil.example", "[::1", "x@127.0.0.1.evil")
         assert [await asked(host) for host in foreign] == [421] * len(foreign)
         assert await asked("n1", "evil.example") == 421
 
@@ -158,7 +145,7 @@ async def test_a_page_answers_no_page_of_another_site(tmp_path: Path) -> None:
         await until(lambda: len(source.calls) >= 2)
         await until(lambda: listens(port))
         assert [await asked(), await asked(f"http://localhost:{port}")] == [200, 200]
-        for origin in ("http://evil.example", "null", "http://localhost:1", "", f"x@localhost:{port}"):  # fmt: skip
+        for origin in ("http://evil.example", "null", "http://localhost:1", "", f"x@localhost:{port}"):
             assert await asked(origin) == 403, origin
         assert await asked(f"http://localhost:{port}", "http://evil.example") == 403
 
@@ -190,9 +177,13 @@ async def test_the_page_has_every_reading_of_a_real_node_s_rows(tmp_path: Path) 
     """Whole numbers too, which a source may give as `int`."""
     port = free_port()
     config = config_of(
-        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2,
-        slow_interval=0.2, source="simulated:two-dgx-h100/dgx-01",
-    )  # fmt: skip
+        BrokerConfig(port=free_port()),
+        tmp_path,
+        metrics_listen=f"127.0.0.1:{port}",
+        interval=0.2,
+        slow_interval=0.2,
+        source="simulated:two-dgx-h100/dgx-01",
+    )
     async with collecting(config, None):
 
         async def page() -> str:
@@ -218,9 +209,14 @@ async def test_the_page_with_dcgm_exporters_names_is_a_collectors_too(
         "DCGM_FI_DEV_SERIAL, label, serial\n"
     )
     config = config_of(
-        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2,
-        source="simulated:two-dgx-h100/dgx-01", metrics_jobs=jobs, dcgm_counters=counters,
-    )  # fmt: skip
+        BrokerConfig(port=free_port()),
+        tmp_path,
+        metrics_listen=f"127.0.0.1:{port}",
+        interval=0.2,
+        source="simulated:two-dgx-h100/dgx-01",
+        metrics_jobs=jobs,
+        dcgm_counters=counters,
+    )
     async with collecting(config, None):
 
         async def page(query: str = "") -> str:
@@ -250,13 +246,9 @@ async def test_the_page_with_dcgm_exporters_names_is_a_collectors_too(
     assert f"{counters}:3: DCGM_EXP_P2P_STATUS is not served" in caplog.text
 
 
-async def test_the_last_xid_of_a_gpu_is_on_the_page_with_dcgm_exporters_names(
-    tmp_path: Path,
-) -> None:
+async def test_the_last_xid_of_a_gpu_is_on_the_page_with_dcgm_exporters_names(tmp_path: Path) -> None:
     port = free_port()
-    config = config_of(
-        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2
-    )
+    config = config_of(BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2)
     source = FakeSource()
     for number in (13, 79):
         source.add_event("xid", gpu="GPU-0001", xid=number)
@@ -275,18 +267,13 @@ async def test_a_page_that_cannot_be_made_is_an_answer_of_its_own(
         raise ArithmeticError("planted")
 
     port = free_port()
-    config = config_of(
-        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2
-    )
+    config = config_of(BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2)
     source = FakeSource()
     monkeypatch.setattr("collector.page.metrics_page.metrics_page", fails)
     async with collecting(config, source):
         await until(lambda: len(source.calls) >= 3)
         status, body = await ask(port, get("/metrics"))
-        assert (status, body) == (
-            500,
-            b"the page could not be made; the collector's log says why\n",
-        )
+        assert (status, body) == (500, b"the page could not be made; the collector's log says why\n")
         assert (await ask(port, get("/healthz")))[0] == 200
     assert "planted" in caplog.text
 
@@ -295,8 +282,6 @@ async def test_a_port_that_is_taken_is_an_error_of_configuration(tmp_path: Path)
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        config = config_of(
-            BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}"
-        )
+        config = config_of(BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}")
         with pytest.raises(ConfigError, match="can't be listened on"):
             await run_collector(config, source=FakeSource())

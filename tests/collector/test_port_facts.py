@@ -26,15 +26,11 @@ MLX = {"rx_prio0_pause": 5, "rx_prio3_pause": 7, "rx_prio3_pause_duration": 2_00
 def rounds_of(tree: Tree, **more: object) -> Rounds:
     """A reader of a tree, with the statistics that stand in it."""
     rounds = Rounds(tree)
-    rounds.fabric = Fabric(
-        "n1", tree.root, monotonic=rounds._clock, wait=60, statistics=tree.statistics, **more
-    )  # type: ignore[arg-type]
+    rounds.fabric = Fabric("n1", tree.root, monotonic=rounds._clock, wait=60, statistics=tree.statistics, **more)  # type: ignore[arg-type]
     return rounds
 
 
-async def test_ports_beside_gpus_are_compute_in_rails_and_the_default_route_is_management(
-    tmp_path: Path,
-) -> None:
+async def test_ports_beside_gpus_are_compute_in_rails_and_the_default_route_is_management(tmp_path: Path) -> None:
     rounds = rounds_of(node_trees.dgx(tmp_path))
     found = await rounds.read()
     ports = by_name(rounds)
@@ -74,19 +70,17 @@ async def test_the_operator_says_what_a_port_is_for(tmp_path: Path) -> None:
     rounds = rounds_of(node_trees.dgx(tmp_path), roles={"mlx5_[67]": "storage", "eno*": "compute"})
     await rounds.read()
     ports = by_name(rounds)
-    assert [ports[name].role for name in ("mlx5_5/1", "mlx5_6/1", "eno1")] == ["compute", "storage", "compute"]  # fmt: skip
+    assert [ports[name].role for name in ("mlx5_5/1", "mlx5_6/1", "eno1")] == ["compute", "storage", "compute"]
     assert ports["eno1"].rail == 6  # behind those that have a GPU
 
 
-async def test_a_storage_node_has_ports_of_storage_and_a_cable_of_no_use_is_unknown(
-    tmp_path: Path,
-) -> None:
+async def test_a_storage_node_has_ports_of_storage_and_a_cable_of_no_use_is_unknown(tmp_path: Path) -> None:
     tree = node_trees.storage(tmp_path)
     tree.interface("eno2", "0000:0c:00.0", "pci0000:00/0000:00:1d.0", state="down")
     rounds = rounds_of(tree)
     found = await rounds.read()
     assert [found[name]["role"] for name in ("mlx5_0/1", "mlx5_1/1", "eno2")] == [2, 2, 0]
-    assert (found["eno2"]["state"], reason_of(found["eno2"]["speed_bytes_per_second"])) == (1, Gap.NOT_READ)  # fmt: skip
+    assert (found["eno2"]["state"], reason_of(found["eno2"]["speed_bytes_per_second"])) == (1, Gap.NOT_READ)
 
 
 async def test_containers_usb_and_guests_have_no_ports_here(tmp_path: Path) -> None:
@@ -99,26 +93,20 @@ async def test_containers_usb_and_guests_have_no_ports_here(tmp_path: Path) -> N
     assert list(await rounds_of(tree).read()) == ["ens3"]
 
 
-async def test_an_interface_that_is_renamed_or_gets_an_rdma_driver_is_not_gone(
-    tmp_path: Path,
-) -> None:
+async def test_an_interface_that_is_renamed_or_gets_an_rdma_driver_is_not_gone(tmp_path: Path) -> None:
     tree = node_trees.desktop(tmp_path)
     rounds = rounds_of(tree)
     assert list(await rounds.read()) == ["enp5s0"]
     net = tmp_path / "sys/class/net"
     (net / "enp5s0").rename(net / "lan0")
     assert list(await rounds.read()) == ["lan0"]
-    tree.adapter(
-        "mlx5_0", "0000:05:00.0", "pci0000:00/0000:00:02.5", layer="Ethernet", interface="lan0"
-    )
+    tree.adapter("mlx5_0", "0000:05:00.0", "pci0000:00/0000:00:02.5", layer="Ethernet", interface="lan0")
     assert list(await rounds.read()) == ["mlx5_0/1"]
     (net / "lan0").unlink()
     assert all(port.present for port in rounds.fabric.ports)
 
 
-async def test_statistics_are_added_by_priority_and_a_pause_is_not_its_duration(
-    tmp_path: Path,
-) -> None:
+async def test_statistics_are_added_by_priority_and_a_pause_is_not_its_duration(tmp_path: Path) -> None:
     tree = node_trees.hgx(tmp_path)
     tree.counted["ens25f0np0"] = dict(MLX)
     found = (await rounds_of(tree).read())["mlx5_0/1"]
@@ -130,9 +118,7 @@ async def test_statistics_are_added_by_priority_and_a_pause_is_not_its_duration(
     assert other["symbol_errors_total"] == 0  # from the adapter's own counter
 
 
-async def test_statistics_that_are_refused_later_are_gaps_and_their_order_may_change(
-    tmp_path: Path,
-) -> None:
+async def test_statistics_that_are_refused_later_are_gaps_and_their_order_may_change(tmp_path: Path) -> None:
     tree = node_trees.hgx(tmp_path)
     tree.counted["ens25f0np0"] = dict(MLX)
     rounds = rounds_of(tree)
@@ -163,12 +149,13 @@ async def test_errors_of_pci_express_and_temperatures_are_of_the_adapter(tmp_pat
     tree = node_trees.dgx(tmp_path)
     device = (tmp_path / "sys/bus/pci/devices/0000:19:00.0").resolve()
     node_trees.counts(device, correctable=4, nonfatal=2, fatal=1)
-    node_trees.put(device / "hwmon/hwmon7", {
-        "temp1_input": "61000\n", "temp1_label": "asic\n", "temp2_input": "72000\n", "temp2_label": "Module0\n",
-    })  # fmt: skip
+    node_trees.put(
+        device / "hwmon/hwmon7",
+        {"temp1_input": "61000\n", "temp1_label": "asic\n", "temp2_input": "72000\n", "temp2_label": "Module0\n"},
+    )
     found = await rounds_of(tree).read()
     first = found["mlx5_0/1"]
-    assert (first["pcie_correctable_errors_total"], first["pcie_uncorrectable_errors_total"]) == (4, 3)  # fmt: skip
+    assert (first["pcie_correctable_errors_total"], first["pcie_uncorrectable_errors_total"]) == (4, 3)
     assert (first["temperature_celsius"], first["module_temperature_celsius"]) == (61, 72)
     assert reason_of(found["mlx5_1/1"]["temperature_celsius"]) is Gap.NOT_SUPPORTED
 
@@ -186,7 +173,11 @@ async def test_one_rail_that_sends_less_than_the_others_stands_out(tmp_path: Pat
         rows = (await rounds.read()).values()
         return [shown(row["rail_ratio"]) for row in rows]
 
-    assert await send(*[300] * 7, 100) == [*[pytest.approx(1, abs=0.05)] * 7, pytest.approx(0.33, abs=0.05), "not_supported"]  # fmt: skip
+    assert await send(*[300] * 7, 100) == [
+        *[pytest.approx(1, abs=0.05)] * 7,
+        pytest.approx(0.33, abs=0.05),
+        "not_supported",
+    ]
     assert await send(*[0.1] * 8) == [*["not_read"] * 8, "not_supported"]  # idle
     half = await send(*[300] * 4, *[0] * 4)  # a job on half of the GPUs
     assert half[:8] == ["not_read"] * 8
@@ -196,9 +187,7 @@ async def test_one_rail_that_sends_less_than_the_others_stands_out(tmp_path: Pat
 
 async def test_a_file_of_links_names_the_switch_and_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "links"
-    file.write_text(
-        "# port switch port\nmlx5_0 leaf-1 7\nother:mlx5_1 leaf-9 1\nn1:mlx5_1 leaf-2 3\n"
-    )
+    file.write_text("# port switch port\nmlx5_0 leaf-1 7\nother:mlx5_1 leaf-9 1\nn1:mlx5_1 leaf-2 3\n")
     rounds = rounds_of(dgx_h100(tmp_path / "tree"), topology=file)
     await rounds.read()
     ports = by_name(rounds)
@@ -236,9 +225,7 @@ IBLINKINFO = (
         (LLDP, Port(id="port:n:1", adapter="mlx5_0", number=1), None),
     ],
 )  # fmt: skip
-def test_each_form_of_the_file_of_links_is_read(
-    text: str, port: Port, expected: FarEnd | None
-) -> None:
+def test_each_form_of_the_file_of_links_is_read(text: str, port: Port, expected: FarEnd | None) -> None:
     assert far_end(port, "n", read_topology(text)) == expected
 
 
@@ -260,18 +247,9 @@ def test_bits_that_were_corrected_are_a_share_of_the_bits_of_the_link() -> None:
 
 @pytest.mark.parametrize(
     ("gigabits", "lanes", "expected"),
-    [
-        (400, 4, 1e-5),
-        (800, 8, 1e-5),
-        (200, 4, 1e-7),
-        (200, 2, 1e-5),
-        (100, 4, None),
-        (100, None, None),
-    ],
+    [(400, 4, 1e-5), (800, 8, 1e-5), (200, 4, 1e-7), (200, 2, 1e-5), (100, 4, None), (100, None, None)],
 )
-def test_a_limit_is_that_of_the_rate_of_a_lane(
-    gigabits: float, lanes: float | None, expected: float | None
-) -> None:
+def test_a_limit_is_that_of_the_rate_of_a_lane(gigabits: float, lanes: float | None, expected: float | None) -> None:
     found = limit(gigabits * 1e9 / 8, NOT_SUPPORTED if lanes is None else lanes)
     assert found == expected if expected is not None else reason_of(found) is Gap.NOT_SUPPORTED
 

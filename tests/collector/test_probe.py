@@ -154,12 +154,7 @@ def test_a_device_that_hangs_again_and_again_is_left_in_peace(driver: ScriptedDr
     watchdog = Watchdog(driver, 1)
     for _ in range(2):
         driver.hang(0)
-        wait_until(
-            lambda: (
-                statuses(watchdog.serve(ProbeRequest(1, FAST, 0.1))) == ["HUNG"]
-                and bool(driver.inside)
-            )
-        )
+        wait_until(lambda: statuses(watchdog.serve(ProbeRequest(1, FAST, 0.1))) == ["HUNG"] and bool(driver.inside))
         driver.release()
         wait_until(lambda: not driver.inside)
     asked = len(driver.order)
@@ -178,9 +173,7 @@ def test_only_so_many_threads_are_given_up(driver: ScriptedDriver) -> None:
     assert statuses(answer).count("HUNG") == ABANDONED_LIMIT
     assert statuses(answer).count("LATE") == 4
     driver.release()
-    wait_until(
-        lambda: statuses(watchdog.serve(ProbeRequest(1, FAST, PATIENCE))) == ["OK"] * devices
-    )
+    wait_until(lambda: statuses(watchdog.serve(ProbeRequest(1, FAST, PATIENCE))) == ["OK"] * devices)
 
 
 def test_a_driver_that_is_gone_ends_the_round(driver: ScriptedDriver) -> None:
@@ -248,14 +241,15 @@ run(Ill())
 
 
 @pytest.mark.parametrize("where", ["open", "wait"])
-def test_a_fault_in_a_thread_of_the_probe_is_reported_and_the_probe_is_of_no_use(
-    where: str,
-) -> None:
+def test_a_fault_in_a_thread_of_the_probe_is_reported_and_the_probe_is_of_no_use(where: str) -> None:
     """Without the thread of events no XID would come from NVML any more, unseen."""
     with subprocess.Popen(
-        [sys.executable, "-c", ILL, where], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[2],
-    ) as child:  # fmt: skip
+        [sys.executable, "-c", ILL, where],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[2],
+    ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         decoder: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParent)

@@ -19,25 +19,12 @@ import pytest
 from collector.config import CollectorConfig
 from collector.publish.command_limits import CommandLimits
 from collector.publish.publisher import ANSWER_SECONDS, Publisher
-from collector.publish.queue import (
-    MOST_EVENTS,
-    MOST_FRAMES,
-    MOST_REQUESTS,
-    PublishQueue,
-    ResendRequests,
-)
+from collector.publish.queue import MOST_EVENTS, MOST_FRAMES, MOST_REQUESTS, PublishQueue, ResendRequests
 from collector.publish.status_message import MOST_SPANS, status
 from collector.ring.ring import Ring
 from telemetry.errors import BusError
 from telemetry.wire.frame import build, encode
-from telemetry.wire.inventory import (
-    CollectorStatus,
-    Command,
-    CommandKind,
-    FrameSpan,
-    NodeState,
-    decode,
-)
+from telemetry.wire.inventory import CollectorStatus, Command, CommandKind, FrameSpan, NodeState, decode
 from telemetry.wire.mqtt import BrokerConfig, client_id, connect
 from telemetry.wire.topics import Topic, topic
 from tests.brokers import Broker, Mosquitto, free_port
@@ -50,9 +37,7 @@ def resend(about: int, first: int, last: int) -> Command:
     return Command(kind=CommandKind.RESEND, about=about, first=first, last=last)
 
 
-async def test_the_inventory_precedes_frames_and_a_planned_end_is_published(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_the_inventory_precedes_frames_and_a_planned_end_is_published(broker: Broker, tmp_path: Path) -> None:
     source = FakeSource(gpus=3)
     async with reading(broker.config) as reader:
         async with collecting(config_of(broker.config, tmp_path), source) as running:
@@ -97,9 +82,7 @@ class ScriptedRing:
 
 
 @pytest.mark.parametrize("read", [True, False], ids=["ring-is-read", "ring-is-still-read"])
-async def test_the_status_waits_for_the_ring_and_live_frames_do_not(
-    broker: Broker, tmp_path: Path, read: bool
-) -> None:
+async def test_the_status_waits_for_the_ring_and_live_frames_do_not(broker: Broker, tmp_path: Path, read: bool) -> None:
     """Inventory, status, frames; while the ring is still read, the status comes after frames."""
     ring = ScriptedRing()
     config = config_of(broker.config, tmp_path)
@@ -121,9 +104,7 @@ async def test_the_status_waits_for_the_ring_and_live_frames_do_not(
     assert reader.statuses[0].ring == (FrameSpan(7, 0, 0),)
 
 
-async def test_frames_of_an_outage_are_in_the_ring_and_come_when_asked_for(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_frames_of_an_outage_are_in_the_ring_and_come_when_asked_for(broker: Broker, tmp_path: Path) -> None:
     """The broker dies with everything in it and comes back; nothing is lost."""
     source = FakeSource()
     async with collecting(config_of(broker.config, tmp_path), source) as running:
@@ -155,9 +136,7 @@ async def test_frames_of_an_outage_are_in_the_ring_and_come_when_asked_for(
     assert summary.frames_unkept == 0
 
 
-async def test_what_the_ring_no_longer_has_is_answered_exactly(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_what_the_ring_no_longer_has_is_answered_exactly(mosquitto: Mosquitto, tmp_path: Path) -> None:
     config = config_of(mosquitto.config, tmp_path, ring_bytes=64 * 1024)
     source = FakeSource(gpus=8)  # frames of 2 kB and more: the ring holds two dozen
     async with reading(mosquitto.config) as reader, collecting(config, source):
@@ -188,9 +167,7 @@ async def test_a_ring_that_has_dropped_its_oldest_frames_is_announced(
         assert {status.state for status in reader.statuses} == {NodeState.ONLINE}
 
 
-async def test_frames_of_an_earlier_session_are_announced_and_sent(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_frames_of_an_earlier_session_are_announced_and_sent(mosquitto: Mosquitto, tmp_path: Path) -> None:
     config = config_of(mosquitto.config, tmp_path)
     source = FakeSource()
     async with collecting(config, source) as running:
@@ -238,17 +215,13 @@ def frame_of(session: int, seq: int, size: int) -> bytes:
     return frame.encode(frame.build(session, seq, 0, {}, [b'"' + b"x" * size + b'"']))
 
 
-async def test_commands_that_make_no_sense_are_counted_and_change_nothing(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_commands_that_make_no_sense_are_counted_and_change_nothing(broker: Broker, tmp_path: Path) -> None:
     source = FakeSource()
     bad = [b"", b"{", b"\xff\xfe", b'{"kind":"explode"}', b"[]", b"{" * 100_000,
            b'{"kind":"resend","first":9,"last":3}', b'{"kind":"resend","first":-1,"last":3}']  # fmt: skip
     async with (
         reading(broker.config) as reader,
-        collecting(
-            config_of(broker.config, tmp_path, accept_commands=tuple(CommandKind)), source
-        ) as running,
+        collecting(config_of(broker.config, tmp_path, accept_commands=tuple(CommandKind)), source) as running,
     ):
         await until(lambda: reader.frames)
         for payload in bad:
@@ -278,15 +251,10 @@ async def test_a_retained_command_is_not_obeyed(mosquitto: Mosquitto, tmp_path: 
     assert summary.commands_malformed == 1
 
 
-async def test_a_driver_is_not_released_for_anybody_on_the_bus(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_a_driver_is_not_released_for_anybody_on_the_bus(broker: Broker, tmp_path: Path) -> None:
     """A broker without access list lets everybody send commands; what they could do is resend."""
     source = FakeSource()
-    async with (
-        reading(broker.config) as reader,
-        collecting(config_of(broker.config, tmp_path), source) as running,
-    ):
+    async with reading(broker.config) as reader, collecting(config_of(broker.config, tmp_path), source) as running:
         await until(lambda: reader.frames)
         for _ in range(3):
             await reader.command(Command(kind=CommandKind.RELEASE))
@@ -383,9 +351,7 @@ async def test_the_last_will_of_an_earlier_process_does_not_leave_the_node_offli
             await stack.aclose()
 
 
-async def test_forged_statuses_cost_the_node_few_messages(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_forged_statuses_cost_the_node_few_messages(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """On a broker without access list anybody may publish them."""
     config = config_of(mosquitto.config, tmp_path)
     name = topic(config.cluster, NODE, Topic.STATUS)
@@ -401,9 +367,7 @@ async def test_forged_statuses_cost_the_node_few_messages(
         await until(lambda: len(reader.frames) > before + 3)
         summary = await running.end()
     assert summary.connects == 1
-    answers = [
-        each for each in reader.statuses[1:] if each.session == own and each.state == "online"
-    ]
+    answers = [each for each in reader.statuses[1:] if each.session == own and each.state == "online"]
     assert 1 <= len(answers) <= 2 + summary.frames * config.interval / ANSWER_SECONDS
     assert len([event for event in reader.events if event.kind == "name_in_use"]) == 1
 
@@ -412,14 +376,7 @@ async def test_no_user_of_the_broker_can_guess_the_id_of_a_client_and_throw_it_o
     broker: Broker, tmp_path: Path
 ) -> None:
     """Seen before: with the id `kilowatch-default-n1` 45 of 125 frames arrived."""
-    guesses = [
-        "kilowatch-default-n1",
-        "kilowatch-n1",
-        "n1",
-        "default-n1",
-        "kilowatch-tap",
-        "test-reader-",
-    ]
+    guesses = ["kilowatch-default-n1", "kilowatch-n1", "n1", "default-n1", "kilowatch-tap", "test-reader-"]
     async with (
         reading(broker.config) as reader,
         collecting(config_of(broker.config, tmp_path), FakeSource()) as running,
@@ -441,9 +398,7 @@ def test_a_client_id_has_128_bits_that_differ_each_time() -> None:
     assert all(re.fullmatch(r"dgx-07-[0-9a-f]{32}", each) for each in ids)
 
 
-async def test_a_broker_that_is_not_there_at_first_is_found_later(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_a_broker_that_is_not_there_at_first_is_found_later(mosquitto: Mosquitto, tmp_path: Path) -> None:
     mosquitto.kill()
     source = FakeSource()
     async with collecting(config_of(mosquitto.config, tmp_path), source) as running:
@@ -457,9 +412,7 @@ async def test_a_broker_that_is_not_there_at_first_is_found_later(
     assert summary.frames == summary.frames_published + summary.frames_unsent
 
 
-async def test_a_broker_that_accepts_and_stays_silent_delays_neither_frames_nor_the_end(
-    tmp_path: Path,
-) -> None:
+async def test_a_broker_that_accepts_and_stays_silent_delays_neither_frames_nor_the_end(tmp_path: Path) -> None:
     """A blackhole behind a live TCP port: half of all load balancers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         config = config_of(BrokerConfig(host="127.0.0.1", port=server.getsockname()[1]), tmp_path)
@@ -500,9 +453,7 @@ def start(port: int, folder: Path, fault: str = "none") -> subprocess.Popen[str]
     )
 
 
-async def test_kill_9_is_published_by_the_will_and_loses_no_frame(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_kill_9_is_published_by_the_will_and_loses_no_frame(broker: Broker, tmp_path: Path) -> None:
     async with reading(broker.config) as reader:
         with start(broker.port, tmp_path) as process:
             await until(lambda: len(reader.frames) >= 10)
@@ -524,9 +475,7 @@ async def test_kill_9_is_published_by_the_will_and_loses_no_frame(
 
 
 @pytest.mark.parametrize("fault", ["none", "hung", "hung on open"])
-async def test_sigterm_ends_all_within_two_seconds_without_a_broker(
-    tmp_path: Path, fault: str
-) -> None:
+async def test_sigterm_ends_all_within_two_seconds_without_a_broker(tmp_path: Path, fault: str) -> None:
     with start(free_port(), tmp_path, fault) as process:
         try:
             lock = tmp_path / "state" / "collector.lock"
@@ -562,9 +511,7 @@ async def test_sigterm_ends_it_while_a_thread_hangs_in_connecting(tmp_path: Path
         assert output.startswith("summary")
 
 
-async def test_sigterm_with_a_hung_source_still_publishes_offline(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_sigterm_with_a_hung_source_still_publishes_offline(mosquitto: Mosquitto, tmp_path: Path) -> None:
     async with reading(mosquitto.config) as reader:
         with start(mosquitto.port, tmp_path, "hung") as process:
             try:
@@ -577,9 +524,7 @@ async def test_sigterm_with_a_hung_source_still_publishes_offline(
         assert reader.statuses[-1].reason == "shutdown"
 
 
-async def test_a_cancelled_publisher_publishes_offline_too(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_a_cancelled_publisher_publishes_offline_too(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """As part of `kilowatch run`, a collector ends by cancellation when another part fails."""
     async with reading(mosquitto.config) as reader:
         async with collecting(config_of(mosquitto.config, tmp_path), FakeSource()) as running:
@@ -596,9 +541,7 @@ async def nothing() -> None:
     """A collector that has ended."""
 
 
-async def test_a_broker_that_is_frozen_delays_neither_frames_nor_the_end(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_a_broker_that_is_frozen_delays_neither_frames_nor_the_end(mosquitto: Mosquitto, tmp_path: Path) -> None:
     source = FakeSource()
     async with reading(mosquitto.config) as reader:
         async with collecting(config_of(mosquitto.config, tmp_path), source) as running:
@@ -637,10 +580,7 @@ def test_a_ring_full_of_holes_is_published_as_outlines() -> None:
     spans = (FrameSpan(1, 0, 9), *(FrameSpan(2, 3 * n, 3 * n + 1) for n in range(MOST_SPANS)))
     config = CollectorConfig(node="n1")
     payload = status(config, 2, 0, NodeState.ONLINE, spans=spans)
-    assert decode(payload, CollectorStatus).ring == (
-        FrameSpan(1, 0, 9),
-        FrameSpan(2, 0, 3 * MOST_SPANS - 2),
-    )
+    assert decode(payload, CollectorStatus).ring == (FrameSpan(1, 0, 9), FrameSpan(2, 0, 3 * MOST_SPANS - 2))
     payload = status(config, 2, 0, NodeState.ONLINE, spans=spans[:MOST_SPANS])
     assert decode(payload, CollectorStatus).ring == spans[:MOST_SPANS]
 

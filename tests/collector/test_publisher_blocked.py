@@ -63,9 +63,7 @@ async def test_a_broker_that_is_away_for_hours_blocks_nothing(tmp_path: Path) ->
     assert collector.parts.marks.vital_blocked() == {}
 
 
-async def test_frames_that_wait_at_a_connection_are_noticed_within_half_a_minute(
-    tmp_path: Path,
-) -> None:
+async def test_frames_that_wait_at_a_connection_are_noticed_within_half_a_minute(tmp_path: Path) -> None:
     collector = Clocked(tmp_path)
     collector.connect()
     assert collector.wait(29) is not None
@@ -75,9 +73,7 @@ async def test_frames_that_wait_at_a_connection_are_noticed_within_half_a_minute
     assert collector.parts.marks.vital_blocked() == {}
 
 
-async def test_a_publisher_without_frames_is_not_blocked_by_a_driver_that_hangs(
-    tmp_path: Path,
-) -> None:
+async def test_a_publisher_without_frames_is_not_blocked_by_a_driver_that_hangs(tmp_path: Path) -> None:
     collector = Clocked(tmp_path)
     collector.connect()
     collector.wait(1)
@@ -109,9 +105,7 @@ async def test_a_publisher_that_was_ended_owes_nothing_until_it_runs_again(
     assert "frame sent" not in collector.parts.marks.vital_blocked()
 
 
-async def test_a_broker_that_takes_nine_seconds_for_each_answer_is_no_fault_of_ours(
-    tmp_path: Path,
-) -> None:
+async def test_a_broker_that_takes_nine_seconds_for_each_answer_is_no_fault_of_ours(tmp_path: Path) -> None:
     collector = Clocked(tmp_path)
     parts, publisher = collector.parts, collector.parts.publisher
     asked = []

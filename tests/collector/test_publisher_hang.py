@@ -64,9 +64,8 @@ async def test_each_task_that_fails_once_is_started_again_and_frames_are_sent(
     kernel = tmp_path / "kern.log"
     kernel.write_text("")
     config = config_of(
-        mosquitto.config, tmp_path / "n1", kernel_log=str(kernel),
-        metrics_listen=f"127.0.0.1:{free_port()}",
-    )  # fmt: skip
+        mosquitto.config, tmp_path / "n1", kernel_log=str(kernel), metrics_listen=f"127.0.0.1:{free_port()}"
+    )
     async with reading(mosquitto.config) as reader, collecting(config, FakeSource()):
         await until(lambda: len(reader.frames) >= 3)
         [parts] = assemblies

@@ -10,13 +10,7 @@ import pytest
 
 from collector.commands.recorder import record_bus, record_source
 from collector.config import CollectorConfig
-from collector.recording.file import (
-    RecordedMessage,
-    RecordingHeader,
-    RecordingWriter,
-    read,
-    read_header,
-)
+from collector.recording.file import RecordedMessage, RecordingHeader, RecordingWriter, read, read_header
 from collector.recording.replay import RecordingSource, translated
 from collector.sampling.sampler import BOTH, FAST
 from telemetry.devices import PORT_PREFIX, Event, MigInstance, Port
@@ -25,15 +19,7 @@ from telemetry.gap import Gap, reason_of
 from telemetry.wire import frame
 from telemetry.wire import inventory as messages
 from telemetry.wire.inventory import Inventory
-from telemetry.wire.schema import (
-    GPU_FAST,
-    GPU_SLOW,
-    INSTANCE_SLOW,
-    PORT_SLOW,
-    SCHEMA,
-    Block,
-    Schema,
-)
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, INSTANCE_SLOW, PORT_SLOW, SCHEMA, Block, Schema
 from telemetry.wire.topics import Topic
 from tests.brokers import Mosquitto
 from tests.collector.bus import collecting, config_of
@@ -107,9 +93,7 @@ def test_damage_costs_its_block_only(tmp_path: Path) -> None:
         (b'kwrec\r\n\x1a\x2d\x00\x00\x00{"version":99,"kilowatch":"2031.4","extra":1}', "2031.4"),
     ],
 )
-async def test_a_bad_file_is_a_clear_error(
-    tmp_path: Path, content: bytes | None, message: str
-) -> None:
+async def test_a_bad_file_is_a_clear_error(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "bad"
     if content is not None:
         path.write_bytes(content)
@@ -186,14 +170,17 @@ async def test_a_node_with_ports_and_parts_of_gpus_lives_again(tmp_path: Path) -
     )
     counts = {GPU_FAST: 2, GPU_SLOW: 2, PORT_SLOW: 1, INSTANCE_SLOW: 1}
     blocks = [
-        frame.pack(
-            number, [[value(0, row, 0)] * len(SCHEMA.blocks[number].names) for row in range(rows)]
-        )
+        frame.pack(number, [[value(0, row, 0)] * len(SCHEMA.blocks[number].names) for row in range(rows)])
         for number, rows in counts.items()
     ]
     found = frame.Frame(SCHEMA.id, 5, 0, 0, tuple(blocks))
-    write(path, [RecordedMessage(0, Topic.INVENTORY, "n1", messages.encode(what)),
-                 RecordedMessage(0, Topic.FRAME, "n1", frame.encode(found))])  # fmt: skip
+    write(
+        path,
+        [
+            RecordedMessage(0, Topic.INVENTORY, "n1", messages.encode(what)),
+            RecordedMessage(0, Topic.FRAME, "n1", frame.encode(found)),
+        ],
+    )
     source = RecordingSource(path)
     await source.open()
     rows = await source.read(BOTH, 1000, 0, 1.0)
@@ -205,9 +192,7 @@ async def test_a_node_with_ports_and_parts_of_gpus_lives_again(tmp_path: Path) -
     await source.close()
 
 
-async def test_a_replay_at_tenfold_speed_skips_and_without_loop_ends_in_gaps(
-    tmp_path: Path,
-) -> None:
+async def test_a_replay_at_tenfold_speed_skips_and_without_loop_ends_in_gaps(tmp_path: Path) -> None:
     path = tmp_path / "a.kwrec"
     record(path, ticks=31)
     source = RecordingSource(path, "n1", speed=10.0, loop=False)
@@ -250,10 +235,7 @@ async def test_of_many_nodes_one_must_be_chosen(tmp_path: Path) -> None:
     entries = [
         RecordedMessage(at, kind, node, payload)
         for node in ("a", "b")
-        for at, kind, payload in (
-            (0, Topic.INVENTORY, stock()),
-            (1, Topic.FRAME, frame.encode(sample(1, 0))),
-        )
+        for at, kind, payload in ((0, Topic.INVENTORY, stock()), (1, Topic.FRAME, frame.encode(sample(1, 0))))
     ]
     write(path, entries)
     with pytest.raises(ConfigError, match=r"holds 2 nodes.*#a.*Recorded are a, b"):
@@ -284,12 +266,7 @@ async def test_a_bus_is_recorded_and_lives_again(mosquitto: Mosquitto, tmp_path:
     stop.set()
     assert (await recording).messages >= 30
     entries = list(read(path))
-    assert {one.kind for one in entries} >= {
-        Topic.FRAME,
-        Topic.INVENTORY,
-        Topic.STATUS,
-        Topic.EVENT,
-    }
+    assert {one.kind for one in entries} >= {Topic.FRAME, Topic.INVENTORY, Topic.STATUS, Topic.EVENT}
     recorded = [frame.decode(one.payload) for one in entries if one.kind is Topic.FRAME]
     replay = RecordingSource(path, interval=0.05)
     await replay.open()
@@ -305,9 +282,8 @@ async def test_a_bus_is_recorded_and_lives_again(mosquitto: Mosquitto, tmp_path:
 
 async def test_a_source_is_recorded_without_a_broker(tmp_path: Path) -> None:
     config = CollectorConfig(
-        node="n7", source="nvml", interval=0.05, state_dir=tmp_path, node_readings=False,
-        kernel_log=None,
-    )  # fmt: skip
+        node="n7", source="nvml", interval=0.05, state_dir=tmp_path, node_readings=False, kernel_log=None
+    )
     path, source, stop = tmp_path / "s.kwrec", FakeSource(), asyncio.Event()
     recording = asyncio.create_task(record_source(config, path, stop, source))
     await until(lambda: len(source.calls) >= 5)

@@ -53,9 +53,7 @@ def entry(number: int, text: str, severity: str = "OK", **more: Any) -> dict[str
     }  # fmt: skip
 
 
-def controller(
-    *, expands: bool = False, speeds: tuple[float | None, ...] = (9800, 9400, 9600)
-) -> Tree:
+def controller(*, expands: bool = False, speeds: tuple[float | None, ...] = (9800, 9400, 9600)) -> Tree:
     """A controller of a new server: two supplies, fans, and two logs of which one is of people."""
     tree = server()
     tree[V1] |= {"Managers": at("Managers"), "Systems": at("Systems")}
@@ -65,15 +63,20 @@ def controller(
     tree[f"{V1}/{FANS}"] = collection(*(f"{FANS}/{number}" for number in range(len(speeds))))
     for number, speed in enumerate(speeds):
         tree[f"{V1}/{FANS}/{number}"] = {
-            "@odata.type": "#Fan.v1_5_0.Fan", "Name": f"Fan {number}", "Status": status(),
+            "@odata.type": "#Fan.v1_5_0.Fan",
+            "Name": f"Fan {number}",
+            "Status": status(),
             "SpeedPercent": {"Reading": 60.0, "SpeedRPM": speed} if speed is not None else None,
-        }  # fmt: skip
+        }
     for number in range(2):
         tree[f"{V1}/Chassis/1/PowerSubsystem/PowerSupplies/{number}"] |= {"Status": status()}
     tree[f"{V1}/Systems"] = collection("Systems/1")
     tree[f"{V1}/Systems/1"] = {"LogServices": at("Systems/1/LogServices")}
     tree[f"{V1}/Systems/1/LogServices"] = collection("Systems/1/LogServices/AuditLog")
-    tree[f"{V1}/Systems/1/LogServices/AuditLog"] = {"Id": "AuditLog", "Entries": at("Systems/1/LogServices/AuditLog/Entries")}  # fmt: skip
+    tree[f"{V1}/Systems/1/LogServices/AuditLog"] = {
+        "Id": "AuditLog",
+        "Entries": at("Systems/1/LogServices/AuditLog/Entries"),
+    }
     tree[f"{V1}/Managers"] = collection("Managers/BMC")
     tree[f"{V1}/Managers/BMC"] = {"LogServices": at("Managers/BMC/LogServices")}
     tree[f"{V1}/Managers/BMC/LogServices"] = collection("Managers/BMC/LogServices/SEL")
@@ -81,7 +84,9 @@ def controller(
         "@odata.type": "#LogService.v1_6_0.LogService", "Id": "SEL", "LogEntryType": "SEL",
         "MaxNumberOfRecords": 100, "OverWritePolicy": "NeverOverWrites", "Entries": at(ENTRIES),
     }  # fmt: skip
-    tree[f"{V1}/{ENTRIES}"] = {"Members": [entry(1, "Log cleared"), entry(2, "Lower critical", "Critical", Resolved=True)]}  # fmt: skip
+    tree[f"{V1}/{ENTRIES}"] = {
+        "Members": [entry(1, "Log cleared"), entry(2, "Lower critical", "Critical", Resolved=True)]
+    }
     return tree
 
 
@@ -90,8 +95,10 @@ def old() -> Tree:
     tree = old_server()
     tree[f"{V1}/Chassis/Self"] |= {"Thermal": at("Chassis/Self/Thermal")}
     tree[f"{V1}/Chassis/Self/Power"]["PowerSupplies"] = [
-        {"Status": status()}, {"Status": status("Warning")}, {"Status": status(None, "Absent")},
-    ]  # fmt: skip
+        {"Status": status()},
+        {"Status": status("Warning")},
+        {"Status": status(None, "Absent")},
+    ]
     tree[f"{V1}/Chassis/Self/Thermal"] = {
         "@odata.type": "#Thermal.v1_7_1.Thermal",
         "Fans": [
@@ -118,14 +125,15 @@ async def test_fans_supplies_and_the_log_of_a_new_controller_are_read() -> None:
         assert (slow.data["metric"], slow.data["unit"]) == ("node_fans_failed", "Fan 2")
         assert await ask(found.supplies) == {"node_supplies": 2, "node_supplies_failed": 0}
         entries, share = await ask(found.entries)
-        assert [(each.text, each.critical) for each in entries] == [("Log cleared", False), ("Lower critical", False)]  # fmt: skip
+        assert [(each.text, each.critical) for each in entries] == [("Log cleared", False), ("Lower critical", False)]
         assert share == 0.02
         requests = len(service.asked)
         await ask(found.supplies)
         assert service.asked[requests:] == [
             f"GET {V1}/Chassis/1/PowerSubsystem/PowerSupplies",
-            f"GET {SUPPLY}", f"GET {SUPPLY[:-1]}1",
-        ]  # fmt: skip
+            f"GET {SUPPLY}",
+            f"GET {SUPPLY[:-1]}1",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -166,12 +174,10 @@ async def test_a_service_that_expands_is_asked_once_for_a_collection() -> None:
 async def test_a_log_of_several_pages_is_read_to_its_end() -> None:
     tree = controller()
     tree[f"{V1}/{ENTRIES}"]["Members@odata.nextLink"] = f"{V1}/{ENTRIES}/next"
-    tree[f"{V1}/{ENTRIES}/next"] = {
-        "Members": [entry(3, "Power supply lost its input", "Critical")]
-    }
+    tree[f"{V1}/{ENTRIES}/next"] = {"Members": [entry(3, "Power supply lost its input", "Critical")]}
     async with serving(tree) as service:
         entries, _ = await ask(RedfishBmc(BmcConfig(url=service.url)).entries)
-        assert [(each.id, each.critical) for each in entries][-1] == ("3 2026-11-25T14:03:00+00:00", True)  # fmt: skip
+        assert [(each.id, each.critical) for each in entries][-1] == ("3 2026-11-25T14:03:00+00:00", True)
 
 
 @pytest.fixture
@@ -192,7 +198,7 @@ async def test_a_login_is_by_session_or_by_password(
 ) -> None:
     monkeypatch.setattr(redfish, "LEAVING", 60.0)
     async with serving(controller(), password="secret") as service:
-        found = RedfishBmc(BmcConfig(url=service.url, username="monitor", password_file=password, login=login))  # fmt: skip
+        found = RedfishBmc(BmcConfig(url=service.url, username="monitor", password_file=password, login=login))
         assert (await ask(found.fans))["node_fans"] == 3
         assert service.logins == (login == "session")
         service.sessions.clear()  # they end by themselves after a while
@@ -207,9 +213,7 @@ async def test_a_wrong_password_is_no_permission(password: Path) -> None:
     lacking = password.with_name("none")
     async with serving(controller(), password="secret") as service:
         for login in ("session", "basic"):
-            config = BmcConfig(
-                url=service.url, username="monitor", password_file=password, login=login
-            )  # type: ignore[arg-type]  # both are
+            config = BmcConfig(url=service.url, username="monitor", password_file=password, login=login)  # type: ignore[arg-type]  # both are
             with pytest.raises(PermissionError):
                 await ask(RedfishBmc(config).fans)
             with pytest.raises(PermissionError, match="can't be read"):
@@ -291,22 +295,21 @@ async def test_a_host_reads_its_controller_and_a_gap_is_the_reason(
     monkeypatch.setattr(programs, "_POLL", 0.02)
     async with serving(controller()) as service:
         host = started(tmp_path, service)
-        await until(host, node_supplies=2, node_fans=3, node_bmc_log_critical=0, node_bmc_log_used_ratio=0.02)  # fmt: skip
+        await until(host, node_supplies=2, node_fans=3, node_bmc_log_critical=0, node_bmc_log_used_ratio=0.02)
         assert host.drain_events() == []
-        service.tree[f"{V1}/{ENTRIES}"]["Members"].append(entry(3, "PSU2 lost its input", "Critical", Links={"OriginOfCondition": {"@odata.id": f"{SUPPLY[:-1]}PSU2"}}))  # fmt: skip
+        service.tree[f"{V1}/{ENTRIES}"]["Members"].append(
+            entry(
+                3, "PSU2 lost its input", "Critical", Links={"OriginOfCondition": {"@odata.id": f"{SUPPLY[:-1]}PSU2"}}
+            )
+        )
         await until(host, node_bmc_log_critical=1)
         (event,) = host.drain_events()
         assert (event.kind, event.data) == (
             "bmc_log",
-            {
-                "what": "PSU2 lost its input",
-                "metric": "node_bmc_log_critical",
-                "unit": "PSU2",
-                "count": 1,
-            },
+            {"what": "PSU2 lost its input", "metric": "node_bmc_log_critical", "unit": "PSU2", "count": 1},
         )
         await asyncio.to_thread(host.close)  # it may be asking, and is answered by this loop
-        service.tree[f"{V1}/{ENTRIES}"]["Members"].append(entry(4, "Node was cold-started", "Critical"))  # fmt: skip
+        service.tree[f"{V1}/{ENTRIES}"]["Members"].append(entry(4, "Node was cold-started", "Critical"))
         host = started(tmp_path, service)
         await until(host, node_bmc_log_critical=2)
         assert [event.data["what"] for event in host.drain_events()] == ["Node was cold-started"]
@@ -330,8 +333,10 @@ async def until(host: Host, **expected: object) -> None:
     async with asyncio.timeout(30 * FACTOR):
         while True:
             found = await asyncio.to_thread(readings, host)
-            if all(found[name.removeprefix("node_")] == value or reason_of(found[name.removeprefix("node_")]) is value
-                   for name, value in expected.items()):  # fmt: skip
+            if all(
+                found[name.removeprefix("node_")] == value or reason_of(found[name.removeprefix("node_")]) is value
+                for name, value in expected.items()
+            ):
                 return
             await asyncio.sleep(0.02)
 
@@ -355,7 +360,7 @@ async def until(host: Host, **expected: object) -> None:
         ("b | 11/25/2026 | 14:00:00 | Critical Interrupt PCIE | Bus Correctable error | Asserted", False),
         ("c | 11/25/2026 | 14:00:00 | Critical Interrupt PCIE | Bus Fatal Error | Asserted", True),
     ],
-)  # fmt: skip
+)
 def test_an_entry_of_the_sel_is_critical_by_its_event(line: str, critical: bool) -> None:
     (found,) = elist(line)
     assert found.critical is critical
@@ -381,9 +386,7 @@ def test_entries_of_before_are_old_and_one_counts_for_a_day(tmp_path: Path) -> N
     assert (again.receive([first, second]), again.drain_events()) == (1, [])
     now[0] += 86_400
     assert again.receive([first, second]) == 0
-    third = BmcLogEntry(
-        "1 later", "later", "fault 3", critical=True
-    )  # the log was cleared, and counts anew
+    third = BmcLogEntry("1 later", "later", "fault 3", critical=True)  # the log was cleared, and counts anew
     assert (again.receive([third]), len(again.drain_events())) == (1, 1)
     file.write_text("{")
     assert BmcLog(file, lambda: now[0] * 10**9).receive([third]) == 0, "a damaged file calls nobody"

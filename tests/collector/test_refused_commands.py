@@ -21,9 +21,7 @@ class GrantingBroker:
         return self._answers.pop(0)
 
 
-async def test_what_a_broker_refuses_is_what_is_asked_for_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_a_broker_refuses_is_what_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
     publisher: Any = SimpleNamespace(_config=SimpleNamespace(node="n1"))
     broker: Any = GrantingBroker((0x80, 1), (0,))
     wanted = [("commands", 0), ("status", 1)]

@@ -163,9 +163,7 @@ def test_any_flipped_byte_costs_only_the_record_it_stands_in(tmp_path: Path) -> 
         reopened.open()
         expected = {seq: payload(7, seq, 30) for seq in range(5) if seq != victim}
         assert held(reopened, 7) == expected
-        assert {seq for span in reopened.spans() for seq in range(span.first, span.last + 1)} == (
-            set(expected)
-        )
+        assert {seq for span in reopened.spans() for seq in range(span.first, span.last + 1)} == (set(expected))
         reopened.close()
 
 
@@ -181,9 +179,7 @@ def test_damage_after_opening_is_found_when_reading(tmp_path: Path) -> None:
     ring.close()
 
 
-def test_strangers_in_the_folder_are_left_alone_or_removed_if_they_pose_as_ours(
-    tmp_path: Path,
-) -> None:
+def test_strangers_in_the_folder_are_left_alone_or_removed_if_they_pose_as_ours(tmp_path: Path) -> None:
     (tmp_path / "README").write_text("mine")
     (tmp_path / "junk.seg").write_bytes(b"\0" * 500)
     ring = Ring(tmp_path, 1 << 20)
@@ -226,11 +222,7 @@ assert again.spans() == ring.spans() and again.torn_bytes == 0, again.spans()
 
 def test_a_disk_that_is_full_for_a_while_leaves_a_hole_and_a_whole_ring(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
 
@@ -295,18 +287,14 @@ class RingMachine(RuleBasedStateMachine):
             return
         found: dict[tuple[int, int], bytes] = {}
         for session in {span.session for span in self.ring.spans()}:
-            numbers = IntervalSet(
-                (span.first, span.last) for span in self.ring.spans() if span.session == session
-            )
+            numbers = IntervalSet((span.first, span.last) for span in self.ring.spans() if span.session == session)
             frames = dict(self.ring.read(session, 0, 1 << 40))
             assert len(frames) == len(numbers)
             assert all(seq in numbers for seq in frames)
             found |= {(session, seq): data for seq, data in frames.items()}
         assert all(self.written[key] == data for key, data in found.items())
         # What is there is the newest part of what was written, without a hole of our own making.
-        assert [key for key in self.order if key in found] == self.order[
-            len(self.order) - len(found) :
-        ]
+        assert [key for key in self.order if key in found] == self.order[len(self.order) - len(found) :]
         assert self.ring.size == sum(path.stat().st_size for path in self.files()) <= 4_000
 
     def teardown(self) -> None:
@@ -316,10 +304,7 @@ class RingMachine(RuleBasedStateMachine):
 
 
 RingMachine.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestRingAgainstAModel = RingMachine.TestCase
 

@@ -80,7 +80,7 @@ def test_a_machine_that_shows_no_bus_has_no_role(tmp_path: Path) -> None:
         (Inventory(node="n"), None, None, ""),
     ],
     ids=["settings", "source", "GPUs of before", "driver gone", "nothing known"],
-)  # fmt: skip
+)
 def test_settings_win_and_gpus_of_before_beat_the_guess(
     found: Inventory, named: NodeRole | None, guessed: NodeRole | None, role: str
 ) -> None:
@@ -99,9 +99,7 @@ async def test_a_node_without_gpus_says_so_and_lacks_no_driver(tmp_path: Path) -
     assert source.drain_events() == []
 
 
-async def test_a_gpu_that_is_plugged_in_later_is_a_missing_driver_until_it_is_out(
-    tmp_path: Path,
-) -> None:
+async def test_a_gpu_that_is_plugged_in_later_is_a_missing_driver_until_it_is_out(tmp_path: Path) -> None:
     tree = node_trees.head(tmp_path)
     source, second = NoGpuSource(tmp_path), int(LOOK_SECONDS * SECOND)
     await source.read(BOTH, 0, second, 1.0)
@@ -117,9 +115,7 @@ async def test_a_gpu_that_is_plugged_in_later_is_a_missing_driver_until_it_is_ou
     assert (source.inventory.driver_state, source.inventory.role) == ("none", "")
 
 
-def test_auto_loads_no_driver_where_the_bus_has_no_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_loads_no_driver_where_the_bus_has_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for gpus in (True, False):
         monkeypatch.setattr("collector.host.role.may_have_gpus", lambda _, gpus=gpus: gpus)
         config = CollectorConfig(state_dir=tmp_path)
@@ -143,8 +139,14 @@ def test_the_facts_that_nodes_of_a_kind_share(tmp_path: Path) -> None:
     node_trees.dgx(tmp_path)
     running(tmp_path, "slurmd", "weka-agent")
     blocks = {f"sys/devices/system/memory/memory{number}/online": "1\n" for number in range(64)}
-    put(tmp_path, {"sys/devices/system/memory/block_size_bytes": "80000000\n", **blocks,
-                   "proc/cmdline": "BOOT_IMAGE=/vmlinuz root=UUID=5e iommu=pt ip=10.0.0.7 luks.key=s3cret pci=realloc=off\n"})  # fmt: skip
+    put(
+        tmp_path,
+        {
+            "sys/devices/system/memory/block_size_bytes": "80000000\n",
+            **blocks,
+            "proc/cmdline": "BOOT_IMAGE=/vmlinuz root=UUID=5e iommu=pt ip=10.0.0.7 luks.key=s3cret pci=realloc=off\n",
+        },
+    )
     found = configuration(tmp_path, ("slurmd", "weka-agent", "my-agent"))
     assert found["memory_bytes"] == str(64 * 2**31)
     assert found["memory_blocks"] == "1"

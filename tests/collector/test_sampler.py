@@ -20,16 +20,7 @@ from telemetry.metric import Lane
 from telemetry.wire import frame
 from telemetry.wire import inventory as messages
 from telemetry.wire.inventory import CommandKind, Inventory
-from telemetry.wire.schema import (
-    GPU_FAST,
-    GPU_SLOW,
-    INSTANCE_SLOW,
-    LINK_FAST,
-    NODE_FAST,
-    NODE_SLOW,
-    PORT_SLOW,
-    SCHEMA,
-)
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, INSTANCE_SLOW, LINK_FAST, NODE_FAST, NODE_SLOW, PORT_SLOW, SCHEMA
 from telemetry.wire.topics import phase_of
 from tests.fakes import FakeSource
 from tests.kit.waiting import until
@@ -60,9 +51,7 @@ def test_the_next_tick(now: float, last: int, due: Due) -> None:
     st.floats(0, 0.999),
     st.lists(st.floats(0.0, 5.0), min_size=1, max_size=30),
 )
-def test_ticks_rise_lie_on_the_grid_and_add_up(
-    start: float, interval: float, phase: float, work: list[float]
-) -> None:
+def test_ticks_rise_lie_on_the_grid_and_add_up(start: float, interval: float, phase: float, work: list[float]) -> None:
     """However long the readings take (in intervals), taken + skipped is what went by."""
     now, last = start, passed(start, interval, phase)
     first, skipped = last, 0
@@ -156,16 +145,20 @@ class Bench:
     """A sampler on a bench: a scripted source, a clock that is wound by hand."""
 
     def __init__(self, source: FakeSource, tmp_path: Path, host: Host | None = None) -> None:
-        self.config = CollectorConfig(
-            node="n1", cluster="c", source="nvml", state_dir=tmp_path, interval=1.0
-        )
+        self.config = CollectorConfig(node="n1", cluster="c", source="nvml", state_dir=tmp_path, interval=1.0)
         self.source, self.clock, self.sink = source, Clock(), Taken()
         self.sent: list[Event] = []
         self.journal = EventQueue("n1", 0xABC, lambda event, _: self.sent.append(event))
         self.sampler = Sampler(
-            self.config, source, 0xABC, self.journal, [self.sink], host,
-            wall_ns=self.clock.wall_ns, monotonic=self.clock.monotonic,
-        )  # fmt: skip
+            self.config,
+            source,
+            0xABC,
+            self.journal,
+            [self.sink],
+            host,
+            wall_ns=self.clock.wall_ns,
+            monotonic=self.clock.monotonic,
+        )
 
 
 @pytest.fixture
@@ -179,10 +172,7 @@ async def test_a_tick_is_a_frame_with_the_rows_of_the_source(bench: Bench) -> No
     assert bench.sink.rows(GPU_FAST)[1][:3] == pytest.approx([124.0, 124.001, 124.002], rel=1e-6)
     found = bench.sink.frames[0]
     assert (found.session, found.seq, found.sampled_at) == (0xABC, 0, bench.clock.wall_ns())
-    assert {packed.block for packed in found.blocks} == set(range(len(SCHEMA.blocks))) - {
-        PORT_SLOW,
-        INSTANCE_SLOW,
-    }
+    assert {packed.block for packed in found.blocks} == set(range(len(SCHEMA.blocks))) - {PORT_SLOW, INSTANCE_SLOW}
     assert bench.source.calls == [(123, BOTH, 0.8)]
 
 
@@ -190,9 +180,7 @@ async def test_numbers_count_up_and_the_fast_lane_is_small(bench: Bench) -> None
     for tick in range(3):
         await bench.sampler.sample(tick, FAST)
     assert [found.seq for found in bench.sink.frames] == [0, 1, 2]
-    assert {packed.block for packed in bench.sink.frames[2].blocks} == {
-        GPU_FAST, LINK_FAST, NODE_FAST,
-    }  # fmt: skip
+    assert {packed.block for packed in bench.sink.frames[2].blocks} == {GPU_FAST, LINK_FAST, NODE_FAST}
 
 
 async def test_the_inventory_is_completed_and_sent_when_it_is_new(bench: Bench) -> None:
@@ -327,9 +315,7 @@ async def test_last_words_take_events_along_and_nothing_else(bench: Bench) -> No
 
 async def test_running_it_ticks_on_the_grid_and_skips_what_is_late(tmp_path: Path) -> None:
     source, sink = FakeSource(), Taken()
-    config = CollectorConfig(
-        node="n1", interval=0.05, slow_interval=0.5, state_dir=tmp_path, source="nvml"
-    )
+    config = CollectorConfig(node="n1", interval=0.05, slow_interval=0.5, state_dir=tmp_path, source="nvml")
     events: list[Event] = []
     journal = EventQueue("n1", 1, lambda event, _: events.append(event))
     sampler = Sampler(config, source, 1, journal, [sink])
@@ -379,15 +365,18 @@ async def test_commands_reach_the_source_between_ticks(tmp_path: Path) -> None:
 async def test_a_driver_that_is_released_is_read_again_after_its_lease(tmp_path: Path) -> None:
     """Also where `release` is repeated meanwhile: it extends nothing; the next lease begins after a `resume`."""
     source, sink, passed = FakeSource(), Taken(), [0.0]
-    config = CollectorConfig(
-        node="n1", interval=0.05, state_dir=tmp_path, source="nvml", release_seconds=600
-    )
+    config = CollectorConfig(node="n1", interval=0.05, state_dir=tmp_path, source="nvml", release_seconds=600)
     sent: list[Event] = []
     events = EventQueue("n1", 1, lambda event, _: sent.append(event))
     sampler = Sampler(
-        config, source, 1, events, [sink], monotonic=lambda: time.monotonic() + passed[0],
+        config,
+        source,
+        1,
+        events,
+        [sink],
+        monotonic=lambda: time.monotonic() + passed[0],
         wall_ns=lambda: time.time_ns() + round(passed[0] * 1e9),
-    )  # fmt: skip
+    )
     task = asyncio.create_task(sampler.run())
     try:
         await until(lambda: len(sink.frames) >= 1)

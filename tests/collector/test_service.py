@@ -33,16 +33,12 @@ def nobody() -> BrokerConfig:
     return BrokerConfig(port=free_port())
 
 
-async def test_two_collectors_may_not_share_a_state_folder(
-    nobody: BrokerConfig, tmp_path: Path
-) -> None:
+async def test_two_collectors_may_not_share_a_state_folder(nobody: BrokerConfig, tmp_path: Path) -> None:
     config = config_of(nobody, tmp_path)
     source = FakeSource()
     async with collecting(config, source):
         await until(lambda: source.calls)
-        with pytest.raises(
-            ConfigError, match=f"in use by the collector with process id {os.getpid()}"
-        ):
+        with pytest.raises(ConfigError, match=f"in use by the collector with process id {os.getpid()}"):
             await run_collector(config, source=FakeSource())
     async with collecting(config, FakeSource()):
         pass  # the lock is free again
@@ -137,9 +133,8 @@ async def test_a_full_disk_does_not_stop_live_frames(
 ) -> None:
     async with reading(mosquitto.config) as reader:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", FULL, str(mosquitto.port), str(tmp_path),
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+            sys.executable, "-c", FULL, str(mosquitto.port), str(tmp_path), env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
         async with within():
             assert await process.wait() == 0
         await until(lambda: reader.statuses[-1].state is NodeState.OFFLINE)
@@ -148,14 +143,10 @@ async def test_a_full_disk_does_not_stop_live_frames(
         (span,) = {span.session: span for span in reader.statuses[-1].ring}.values()
         assert span.last < seqs[-1]
         record_property("expected", "live frames go on without a ring")
-        record_property(
-            "observed", f"{len(seqs)} live frames in order, the ring ended at number {span.last}"
-        )
+        record_property("observed", f"{len(seqs)} live frames in order, the ring ended at number {span.last}")
 
 
-async def test_a_source_that_names_nothing_ends_it_with_its_own_words(
-    nobody: BrokerConfig, tmp_path: Path
-) -> None:
+async def test_a_source_that_names_nothing_ends_it_with_its_own_words(nobody: BrokerConfig, tmp_path: Path) -> None:
     class Wrong(FakeSource):
         async def open(self) -> None:
             raise ConfigError("collector.source", "there is no such file", "Look again.")
@@ -172,18 +163,20 @@ async def test_a_password_file_that_is_not_there_ends_it_at_once(tmp_path: Path)
         await run_collector(config_of(broker, tmp_path), source=FakeSource())
 
 
-async def test_a_hundred_collectors_fit_in_one_process(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_a_hundred_collectors_fit_in_one_process(mosquitto: Mosquitto, tmp_path: Path) -> None:
     stop = asyncio.Event()
     sources = [FakeSource() for _ in range(100)]
     configs = [
         config_of(
-            mosquitto.config, tmp_path, node=f"node-{number}", interval=1.0,
-            ring_enabled=number % 2 == 0, state_dir=tmp_path / str(number),
+            mosquitto.config,
+            tmp_path,
+            node=f"node-{number}",
+            interval=1.0,
+            ring_enabled=number % 2 == 0,
+            state_dir=tmp_path / str(number),
         )
         for number in range(100)
-    ]  # fmt: skip
+    ]
     tasks = [
         asyncio.create_task(run_collector(config, stop=stop, source=source))
         for config, source in zip(configs, sources, strict=True)
@@ -204,9 +197,7 @@ def test_a_collector_stays_small() -> None:
         "heavy = {'numpy', 'duckdb', 'textual', 'aiohttp', 'pynvml', 'prometheus_client', 'gmqtt'}\n"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT
-    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     assert found.stdout.strip() == "[]"
 
 
@@ -223,9 +214,7 @@ def test_a_collector_stays_small() -> None:
         ({"metrics_listen": "::1:x"}, "Write host:port"),
     ],
 )
-def test_a_wrong_configuration_is_an_error_with_place_and_problem(
-    settings: dict[str, object], message: str
-) -> None:
+def test_a_wrong_configuration_is_an_error_with_place_and_problem(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         CollectorConfig(**settings)  # type: ignore[arg-type]
     assert message in str(caught.value)

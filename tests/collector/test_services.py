@@ -35,7 +35,7 @@ def test_a_service_that_ends_is_named_once_and_again_when_it_is_back(tree: Tree)
         assert services.counts(has_switches=False).down == 1
     unit(tree, "slurmd")
     assert services.counts(has_switches=False).down == 0
-    assert [event.message for event in services.drain_events()] == ["slurmd does not run", "slurmd runs again"]  # fmt: skip
+    assert [event.message for event in services.drain_events()] == ["slurmd does not run", "slurmd runs again"]
     assert services.drain_events() == []
 
 
@@ -69,17 +69,14 @@ def test_what_is_not_enabled_counts_for_nothing_and_a_container_knows_nothing(tr
 
 
 @pytest.mark.parametrize(("switches", "down"), [(True, 1), (False, 0)])
-def test_fabric_manager_ends_at_once_where_there_is_no_switch(
-    tree: Tree, switches: bool, down: int
-) -> None:
+def test_fabric_manager_ends_at_once_where_there_is_no_switch(tree: Tree, switches: bool, down: int) -> None:
     unit(tree, "nvidia-fabricmanager", runs=False)
     found = Services(tree.root, ("nvidia-fabricmanager",)).counts(switches)
     assert (found.down, found.fabric_manager) == (down, 0)
 
 
 @pytest.mark.parametrize(
-    ("peers", "expected"),
-    [("10.0.0.1\n", None), ("# two\n10.0.0.1\n\n10.0.0.2\n", 0), (None, None)],
+    ("peers", "expected"), [("10.0.0.1\n", None), ("# two\n10.0.0.1\n\n10.0.0.2\n", 0), (None, None)]
 )
 def test_imex_is_judged_where_its_domain_has_several_nodes(
     tree: Tree, peers: str | None, expected: float | None
@@ -100,9 +97,7 @@ def test_imex_is_judged_where_its_domain_has_several_nodes(
         ("boot", None), ("", None), ("boot shutdown", None), ("shutdown boot login boot shutdown boot", 0),
     ],
 )  # fmt: skip
-def test_a_boot_without_a_shutdown_before_it_is_unclean(
-    tree: Tree, words: str, expected: float | None
-) -> None:
+def test_a_boot_without_a_shutdown_before_it_is_unclean(tree: Tree, words: str, expected: float | None) -> None:
     boots(tree, *words.split())
     boot = Boot(tree.root)
     if expected is None:
@@ -122,13 +117,7 @@ def test_what_a_panic_left_counts_for_a_day(tree: Tree) -> None:
     now = [1_800_000_000]
     with pytest.raises(FileNotFoundError):
         boot.crash_records()
-    put(
-        tree.root,
-        {
-            "var/lib/systemd/pstore/1799/dmesg.txt": "Oops",
-            "var/lib/systemd/pstore/dmesg-efi-1": "Oops",
-        },
-    )
+    put(tree.root, {"var/lib/systemd/pstore/1799/dmesg.txt": "Oops", "var/lib/systemd/pstore/dmesg-efi-1": "Oops"})
     for path in (tree.root / "var/lib/systemd/pstore").rglob("dmesg*"):
         os.utime(path, (now[0], now[0]))
     assert boot.crash_records() == (2,)
@@ -137,13 +126,7 @@ def test_what_a_panic_left_counts_for_a_day(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "failed"),
-    [
-        ("", 0),
-        (", Failure detected", 1),
-        (", Power Supply AC lost", 1),
-        (", Predictive failure", 1),
-    ],
+    ("word", "failed"), [("", 0), (", Failure detected", 1), (", Power Supply AC lost", 1), (", Predictive failure", 1)]
 )
 def test_a_supply_is_as_its_state_says_and_an_empty_place_is_none(word: str, failed: int) -> None:
     parts = PartLog()
@@ -152,7 +135,9 @@ def test_a_supply_is_as_its_state_says_and_an_empty_place_is_none(word: str, fai
     assert [event.data["unit"] for event in parts.drain_events()] == ["PSU2"] * failed
 
 
-@pytest.mark.parametrize(("state", "speed", "failed"), [("ok", 9600, 0), ("cr", 9600, 1), ("ok", 0, 1), ("ok", 1500, 1), ("ok", 2000, 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("state", "speed", "failed"), [("ok", 9600, 0), ("cr", 9600, 1), ("ok", 0, 1), ("ok", 1500, 1), ("ok", 2000, 0)]
+)
 def test_a_fan_that_is_beyond_its_limits_or_much_slower_than_the_others_has_failed(
     state: str, speed: int, failed: int
 ) -> None:
@@ -165,29 +150,23 @@ def test_a_fan_that_is_beyond_its_limits_or_much_slower_than_the_others_has_fail
 
 
 def test_drives_are_as_bad_as_the_worst() -> None:
-    worn = SMART.format('{"value":4}').replace('"percent_used":3', '"percentage_used":97').replace(":100", ":15")  # fmt: skip
+    worn = SMART.format('{"value":4}').replace('"percent_used":3', '"percentage_used":97').replace(":100", ":15")
     parts = PartLog()
-    texts = {
-        "nvme0": SMART.format(0),
-        "nvme1": worn.replace('"media_errors":0', '"media_errors":6'),
-    }
+    texts = {"nvme0": SMART.format(0), "nvme1": worn.replace('"media_errors":0', '"media_errors":6')}
     assert drives(texts, parts) == {
-        "node_nvme_critical": 1, "node_nvme_worn_ratio": 0.97,
-        "node_nvme_spare_ratio": pytest.approx(0.05), "node_nvme_media_errors_total": 6,
-    }  # fmt: skip
+        "node_nvme_critical": 1,
+        "node_nvme_worn_ratio": 0.97,
+        "node_nvme_spare_ratio": pytest.approx(0.05),
+        "node_nvme_media_errors_total": 6,
+    }
     told = [event.data for event in parts.drain_events()]
     assert {one["unit"] for one in told} == {"nvme1"}
-    assert [str(one["metric"]).removeprefix("node_nvme_") for one in told] == [
-        "critical", "worn_ratio", "spare_ratio",
-    ]  # fmt: skip
+    assert [str(one["metric"]).removeprefix("node_nvme_") for one in told] == ["critical", "worn_ratio", "spare_ratio"]
 
 
 def tasks(root: Path, ipmitool: str | None, nvme: str | None) -> list[Task]:
     """Return the tasks of a node without Redfish."""
-    return [
-        *bmc_tasks(root, ipmitool, None, BmcLog(None), PartLog()),
-        drive_task(root, nvme, PartLog()),
-    ]
+    return [*bmc_tasks(root, ipmitool, None, BmcLog(None), PartLog()), drive_task(root, nvme, PartLog())]
 
 
 def answers(work: Programs, wanted: str, other: Gap = Gap.NOT_READ) -> dict[str, float | str]:
@@ -195,10 +174,7 @@ def answers(work: Programs, wanted: str, other: Gap = Gap.NOT_READ) -> dict[str,
     while reason_of(work.readings()[wanted]) is other:
         time.sleep(0.01)
     found = work.readings()
-    return {
-        name: value if (gap := reason_of(value)) is None else gap.word
-        for name, value in found.items()
-    }
+    return {name: value if (gap := reason_of(value)) is None else gap.word for name, value in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -217,7 +193,7 @@ def test_a_program_that_fails_hangs_or_is_not_there_is_a_gap_and_the_others_go_o
     ipmitool = str(folder / "ipmitool") if script else None
     if script:
         put(folder, {"ipmitool": f"#!/bin/sh\n{script}\n"})
-    work = Programs(tasks(tree.root, ipmitool, str(folder / "nvme")), deadline=1.0 if word == "timed_out" else 60)  # fmt: skip
+    work = Programs(tasks(tree.root, ipmitool, str(folder / "nvme")), deadline=1.0 if word == "timed_out" else 60)
     try:
         found = answers(work, "node_nvme_critical")
     finally:
@@ -226,23 +202,17 @@ def test_a_program_that_fails_hangs_or_is_not_there_is_a_gap_and_the_others_go_o
     assert found["node_nvme_critical"] == 0
 
 
-def test_fans_supplies_and_drives_are_read_and_an_old_answer_is_none(
-    tree: Tree, tmp_path: Path
-) -> None:
+def test_fans_supplies_and_drives_are_read_and_an_old_answer_is_none(tree: Tree, tmp_path: Path) -> None:
     programs(tree, tmp_path / "bin")
     put(tree.root, {"sys/class/nvme/nvme0/transport": "pcie\n"})
     now = [0.0]
     work = Programs(
         tasks(tree.root, str(tmp_path / "bin/ipmitool"), str(tmp_path / "bin/nvme")), monotonic=lambda: now[0]
-    )  # fmt: skip
+    )
     try:
         found = answers(work, "node_nvme_critical")
         work.close()
-        assert (found["node_supplies"], found["node_fans"], found["node_nvme_worn_ratio"]) == (
-            2,
-            3,
-            0.03,
-        )
+        assert (found["node_supplies"], found["node_fans"], found["node_nvme_worn_ratio"]) == (2, 3, 0.03)
         now[0] = 1e6
         assert reason_of(work.readings()["node_fans"]) is Gap.TIMED_OUT
     finally:
@@ -279,8 +249,13 @@ NO_CLIENT = dict.fromkeys(
 def test_connections_of_lustre_are_in_order_while_full_or_idle(tree: Tree) -> None:
     clients = Clients(tree.root)
     states = {"mdc/a": "FULL", "osc/a": "IDLE", "osc/b": "DISCONN", "osc/c": "EVICTED"}
-    put(tree.root, {f"proc/fs/lustre/{name}/import": f"import:\n    name: x\n    state: {state}\n"
-                    for name, state in states.items()})  # fmt: skip
+    put(
+        tree.root,
+        {
+            f"proc/fs/lustre/{name}/import": f"import:\n    name: x\n    state: {state}\n"
+            for name, state in states.items()
+        },
+    )
     found = {"lustre_imports": 4, "lustre_imports_failing": 2}
     assert clients.read() == NO_CLIENT | found
     put(tree.root, {f"proc/fs/lustre/{name}/import": "    state: FULL\n" for name in states})
@@ -290,11 +265,14 @@ def test_connections_of_lustre_are_in_order_while_full_or_idle(tree: Tree) -> No
 def test_targets_of_beegfs_are_in_order_while_online(tree: Tree) -> None:
     clients = Clients(tree.root)
     folder = "proc/fs/beegfs/1A2B-6A1925D1-n1"
-    put(tree.root, {
-        f"{folder}/meta_target_state": "[Target ID: 1] @ beegfs-meta m1 [ID: 1]: Online / Good \n",
-        f"{folder}/storage_target_state": "[Target ID: 101] @ beegfs-storage s1 [ID: 1]: Probably-offline / Good \n"
-                                          "[Target ID: 102] @ beegfs-storage s1 [ID: 1]: Online / Needs-resync \n",
-    })  # fmt: skip
+    put(
+        tree.root,
+        {
+            f"{folder}/meta_target_state": "[Target ID: 1] @ beegfs-meta m1 [ID: 1]: Online / Good \n",
+            f"{folder}/storage_target_state": "[Target ID: 101] @ beegfs-storage s1 [ID: 1]: Probably-offline / Good \n"
+            "[Target ID: 102] @ beegfs-storage s1 [ID: 1]: Online / Needs-resync \n",
+        },
+    )
     assert clients.read() == NO_CLIENT | {"beegfs_targets": 3, "beegfs_targets_failing": 1}
 
 
@@ -305,13 +283,16 @@ def test_targets_of_beegfs_are_in_order_while_online(tree: Tree) -> None:
         ("mds.0 hung\nmds.1 open\n", "", "REQUESTS 3 homeless 2\nLINGER", (2, 1, 2)),
         ("mds.0 open\nmds.1 rejected\n", "blocklisted: true\n", None, (2, 2, Gap.NOT_SUPPORTED.word)),
     ],
-)  # fmt: skip
+)
 def test_sessions_of_ceph_are_in_order_while_open_and_the_client_is_not_blocked(
     tree: Tree, sessions: str, status: str, osdc: str | None, expected: tuple[object, ...]
 ) -> None:
     folder = "sys/kernel/debug/ceph/3f9e.client4711"
-    put(tree.root, {f"{folder}/mds_sessions": f'global_id 4711\nname "n1"\n{sessions}', f"{folder}/status": status}
-        | ({} if osdc is None else {f"{folder}/osdc": osdc}))  # fmt: skip
+    put(
+        tree.root,
+        {f"{folder}/mds_sessions": f'global_id 4711\nname "n1"\n{sessions}', f"{folder}/status": status}
+        | ({} if osdc is None else {f"{folder}/osdc": osdc}),
+    )
     names = ("ceph_sessions", "ceph_sessions_failing", "ceph_requests_homeless")
     assert Clients(tree.root).read() == NO_CLIENT | dict(zip(names, expected, strict=True))
 

@@ -38,9 +38,7 @@ def at(scene: Scenario, second: int, gpu: int | None, metric: str, node: str = "
 def reasons(scene: Scenario, second: int, gpu: int, block: int) -> set[Gap | None]:
     row = expected_rows(scene, "dgx-01", block, scene.start_tick + second)
     count = 18 if block in {LINK_FAST, LINK_SLOW} else 1
-    return {
-        reason_of(reading) for entry in row[gpu * count : (gpu + 1) * count] for reading in entry
-    }
+    return {reason_of(reading) for entry in row[gpu * count : (gpu + 1) * count] for reading in entry}
 
 
 async def events_of(scene: Scenario, node: str, seconds: range) -> list[DeviceEvent]:
@@ -115,10 +113,7 @@ def test_a_job_stalls_when_it_loses_a_gpu_and_then_goes_on() -> None:
     scene, calm = dgx("xid79@dgx-01/3+30s"), dgx("")
     for node, gpu in (("dgx-01", 0), ("dgx-02", 7)):
         pair = [
-            (
-                at(scene, second, gpu, "gpu_power_watts", node),
-                at(calm, second, gpu, "gpu_power_watts", node),
-            )
+            (at(scene, second, gpu, "gpu_power_watts", node), at(calm, second, gpu, "gpu_power_watts", node))
             for second in (29, 31, 149, 150)
         ]
         assert pair[0][0] == pair[0][1]
@@ -154,9 +149,7 @@ async def test_a_row_waits_for_its_replacement() -> None:
     assert [(one.kind, one.data.get("xid")) for one in events] == [("fault", None), ("xid", 63)]
 
 
-@pytest.mark.parametrize(
-    ("name", "node", "gpu"), [("two-dgx-h100", "dgx-01", 1), ("desktop-4x5090", "desktop", 1)]
-)
+@pytest.mark.parametrize(("name", "node", "gpu"), [("two-dgx-h100", "dgx-01", 1), ("desktop-4x5090", "desktop", 1)])
 async def test_a_hot_gpu_is_slowed_down_by_hardware(name: str, node: str, gpu: int) -> None:
     scene = scenario(name, faults=f"thermal@{node}/{gpu}+60s:3m")
 
@@ -180,10 +173,7 @@ async def test_a_hot_gpu_is_slowed_down_by_hardware(name: str, node: str, gpu: i
     assert slow < 0.65 * at(scene, 115, gpu, "gpu_sm_clock_hertz", node)
     later = at(scene, 420, gpu, "gpu_temperature_celsius", node)
     assert abs(later - at(scene, 60, gpu, "gpu_temperature_celsius", node)) <= 6
-    events = [
-        (one.kind, one.at // 10**9 - scene.start_tick)
-        for one in await events_of(scene, node, range(300))
-    ]
+    events = [(one.kind, one.at // 10**9 - scene.start_tick) for one in await events_of(scene, node, range(300))]
     assert events == [("fault", 60), ("clocks_down", 120), ("clocks_free", 240)]
 
 
@@ -224,21 +214,14 @@ async def test_a_node_reports_its_loss_when_it_is_back() -> None:
     source = SimulatedSource(scene, "dgx-01")
     for second in (49, 150):  # the sampler takes no frame in between
         await source.read(BOTH, scene.start_tick + second, now_ns=0, deadline=1.0)
-    assert [(one.kind, one.gpu, one.data) for one in source.drain_events()] == [
-        ("fault", None, {"fault": "node_loss"})
-    ]
+    assert [(one.kind, one.gpu, one.data) for one in source.drain_events()] == [("fault", None, {"fault": "node_loss"})]
 
 
 def test_a_lost_node_is_silent_and_has_booted_when_it_is_back() -> None:
     scene, calm = dgx("node_loss@dgx-01+50s:100s"), dgx("")
     ticks = [scene.start_tick + second for second in (49, 50, 149, 150)]
     assert [silent(scene, "dgx-01", tick) for tick in ticks] == [False, True, True, False]
-    assert [SimulatedSource(scene, "dgx-01").silent(tick) for tick in ticks] == [
-        False,
-        True,
-        True,
-        False,
-    ]
+    assert [SimulatedSource(scene, "dgx-01").silent(tick) for tick in ticks] == [False, True, True, False]
     assert not any(silent(scene, "dgx-02", tick) for tick in ticks)
     for metric in ("gpu_energy_joules_total", "gpu_nvlink_transmit_bytes_total"):
         assert at(scene, 49, 0, metric) == at(calm, 49, 0, metric)
@@ -299,9 +282,7 @@ async def test_a_released_driver_is_gaps_and_a_state() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(
-                ["xid79", "thermal", "hung", "straggler", "ecc_storm", "remap_pending"]
-            ),
+            st.sampled_from(["xid79", "thermal", "hung", "straggler", "ecc_storm", "remap_pending"]),
             st.integers(0, 2),
             st.integers(0, 200),
             st.integers(1, 200),
@@ -311,9 +292,7 @@ async def test_a_released_driver_is_gaps_and_a_state() -> None:
 )
 def test_counters_add_up_under_any_script(script: list[tuple[str, int, int, int]]) -> None:
     """Energy is the sum of power, and no counter falls, also where faults overlap."""
-    scene = dgx(
-        ", ".join(f"{kind}@dgx-01/{gpu}+{start}s:{last}s" for kind, gpu, start, last in script)
-    )
+    scene = dgx(", ".join(f"{kind}@dgx-01/{gpu}+{start}s:{last}s" for kind, gpu, start, last in script))
     ticks = range(scene.start_tick - 2, scene.start_tick + 420, 6)
     for gpu in range(3):
         before: list[float] | None = None

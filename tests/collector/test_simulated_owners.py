@@ -26,9 +26,7 @@ def source(node: str) -> SimulatedJobs:
 def of_kind(kind: str) -> str:
     """The first node of a kind of load that somebody has."""
     nodes = (cluster(FLEET).node(name) for name in FLEET.nodes)
-    return next(
-        node.name for node in nodes if node.job.kind == kind and source(node.name).at(0).jobs
-    )
+    return next(node.name for node in nodes if node.job.kind == kind and source(node.name).at(0).jobs)
 
 
 def holders(answer: JobsAnswer) -> dict[str, JobKey]:
@@ -49,15 +47,9 @@ def seconds_of_change(node: str, within: int) -> list[int]:
 
 def test_a_fleet_shows_every_use_of_a_scheduler() -> None:
     jobs_of_node = {name: source(name).at(0) for name in FLEET.nodes}
-    several = [
-        name for name, answer in jobs_of_node.items() if len(set(holders(answer).values())) > 1
-    ]
-    of_nodes = Counter(
-        key for answer in jobs_of_node.values() for key in set(holders(answer).values())
-    )
-    idle = [
-        name for name, answer in jobs_of_node.items() if holders(answer) and not answer.processes
-    ]
+    several = [name for name, answer in jobs_of_node.items() if len(set(holders(answer).values())) > 1]
+    of_nodes = Counter(key for answer in jobs_of_node.values() for key in set(holders(answer).values()))
+    idle = [name for name, answer in jobs_of_node.items() if holders(answer) and not answer.processes]
     users = {job.user for answer in jobs_of_node.values() for job in answer.jobs}
     schedulers = {key.scheduler for key in of_nodes}
     assert several

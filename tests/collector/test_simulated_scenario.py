@@ -46,9 +46,7 @@ def test_a_node_that_is_not_there_is_refused() -> None:
         ("fleet", tuple(f"node-{number:05d}" for number in range(1, 17)), 8, 0, 1),
     ],
 )
-def test_what_nodes_are_made_of(
-    name: str, nodes: tuple[str, ...], gpus: int, links: int, pools: int
-) -> None:
+def test_what_nodes_are_made_of(name: str, nodes: tuple[str, ...], gpus: int, links: int, pools: int) -> None:
     scene = scenario(name)
     assert scene.nodes == nodes
     seen: set[str] = set()
@@ -86,9 +84,7 @@ def test_a_longer_interval_samples_the_same_world() -> None:
     fine = scenario("two-dgx-h100", start_tick=1_000_000)
     coarse = scenario("two-dgx-h100", start_tick=100_000, interval=10.0)
     for metric in ("gpu_power_watts", "gpu_energy_joules_total", "gpu_temperature_celsius"):
-        assert value(fine, "dgx-01", 1, metric, 1_000_070) == value(
-            coarse, "dgx-01", 1, metric, 100_007
-        )
+        assert value(fine, "dgx-01", 1, metric, 1_000_070) == value(coarse, "dgx-01", 1, metric, 100_007)
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))

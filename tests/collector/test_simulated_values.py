@@ -27,15 +27,7 @@ from collector.simulated import (
 )
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
-from telemetry.wire.schema import (
-    GPU_FAST,
-    GPU_SLOW,
-    LINK_SLOW,
-    NODE_FAST,
-    NODE_SLOW,
-    PORT_SLOW,
-    SCHEMA,
-)
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, LINK_SLOW, NODE_FAST, NODE_SLOW, PORT_SLOW, SCHEMA
 
 BOTH = frozenset(Lane)
 NAMES = sorted(KINDS)
@@ -75,20 +67,14 @@ def test_another_process_finds_the_same_bits_in_another_order(name: str) -> None
     """Published values can be audited anywhere, independently of earlier samples."""
     scene = scenario(name, seed=7)
     there = subprocess.run(
-        [sys.executable, "-c", _PRINT, name],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", _PRINT, name], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     here = [
         f"{node} {offset} {block} {packed.gauges.hex()} {packed.counters.hex()}"
         for offset in range(25, 700, 75)
         for node in scene.nodes[:3]
         for block in range(len(SCHEMA.blocks))
-        if {"link": scene.links, "port": scene.kind.ports, "instance": False}.get(
-            SCHEMA.blocks[block].table, True
-        )
+        if {"link": scene.links, "port": scene.kind.ports, "instance": False}.get(SCHEMA.blocks[block].table, True)
         for packed in [expected_bytes(scene, node, block, scene.start_tick + offset)]
     ]
     assert len(here) >= 36
@@ -116,14 +102,9 @@ async def test_the_source_publishes_what_is_expected_whichever_ticks_it_takes(na
 
 @settings(deadline=None, max_examples=25)
 @given(
-    name=st.sampled_from(NAMES),
-    seed=st.integers(0, 2**64),
-    first=st.integers(-100_000, 10**8),
-    gpu=st.integers(0, 3),
+    name=st.sampled_from(NAMES), seed=st.integers(0, 2**64), first=st.integers(-100_000, 10**8), gpu=st.integers(0, 3)
 )
-def test_energy_is_the_sum_of_power_and_power_keeps_its_limits(
-    name: str, seed: int, first: int, gpu: int
-) -> None:
+def test_energy_is_the_sum_of_power_and_power_keeps_its_limits(name: str, seed: int, first: int, gpu: int) -> None:
     scene = calm(name, seed=seed)
     node = scene.nodes[0]
     seconds = range(first, first + 40)
@@ -140,9 +121,7 @@ def test_energy_is_the_sum_of_power_and_power_keeps_its_limits(
     assert cap_seconds[-1] - cap_seconds[0] == sum(capped[1:])
 
 
-@pytest.mark.parametrize(
-    ("name", "buses"), [("two-dgx-h100", ("pcie", "nvlink")), ("desktop-4x5090", ("pcie",))]
-)
+@pytest.mark.parametrize(("name", "buses"), [("two-dgx-h100", ("pcie", "nvlink")), ("desktop-4x5090", ("pcie",))])
 def test_rates_of_traffic_are_those_of_its_counters(name: str, buses: tuple[str, ...]) -> None:
     scene = calm(name, seed=5)
     node, seconds = scene.nodes[0], range(500, 560)
@@ -162,21 +141,13 @@ def test_rates_of_a_link_are_those_of_its_counters_and_name_the_least() -> None:
     for link in range(18):
         carried = 0.0
         for way in ("transmit", "receive"):
-            rates = [
-                value(scene, node, 1, f"link_{way}_bytes_per_second", tick + more, link)
-                for more in range(60)
-            ]
-            first, last = (
-                value(scene, node, 1, f"link_{way}_bytes_total", tick + more, link)
-                for more in (0, 59)
-            )
+            rates = [value(scene, node, 1, f"link_{way}_bytes_per_second", tick + more, link) for more in range(60)]
+            first, last = (value(scene, node, 1, f"link_{way}_bytes_total", tick + more, link) for more in (0, 59))
             assert last - first == pytest.approx(sum(rates[1:]), rel=1e-9)
             carried += rates[-1]
         both.append(carried)
     assert both.index(min(both)) == value(scene, node, 1, "gpu_nvlink_least_link", tick)
-    assert min(both) == pytest.approx(
-        value(scene, node, 1, "gpu_nvlink_least_bytes_per_second", tick + 59)
-    )
+    assert min(both) == pytest.approx(value(scene, node, 1, "gpu_nvlink_least_bytes_per_second", tick + 59))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,9 +160,7 @@ def test_counters_never_fall_and_start_with_the_driver(name: str) -> None:
         split = len(SCHEMA.blocks[block].gauges)
         before: list[list[float]] | None = None
         for offset in (0, 1, 7, 60, 3599, 3600, 3601, 90_000, 10**7):
-            rows = [
-                row[split:] for row in expected_rows(scene, node, block, scene.start_tick + offset)
-            ]
+            rows = [row[split:] for row in expected_rows(scene, node, block, scene.start_tick + offset)]
             if before is not None:
                 for old, new in zip(before, rows, strict=True):
                     assert all(not b < a for a, b in zip(old, new, strict=True))
@@ -199,9 +168,7 @@ def test_counters_never_fall_and_start_with_the_driver(name: str) -> None:
             before = rows
 
 
-@pytest.mark.parametrize(
-    ("name", "watts"), [("two-dgx-h100", 17_000.0), ("desktop-4x5090", 2550.0)]
-)
+@pytest.mark.parametrize(("name", "watts"), [("two-dgx-h100", 17_000.0), ("desktop-4x5090", 2550.0)])
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_sustained_power_at_the_wall(name: str, watts: float, seed: int) -> None:
     """Any ten minutes of training have the scenario's power, to 2 %."""
@@ -209,8 +176,7 @@ def test_sustained_power_at_the_wall(name: str, watts: float, seed: int) -> None
     for first in (0, 777, 123_456):
         seconds = range(first, first + 600)
         total = sum(
-            statistics.fmean(series(scene, node, None, "node_wall_power_watts", seconds))
-            for node in scene.nodes
+            statistics.fmean(series(scene, node, None, "node_wall_power_watts", seconds)) for node in scene.nodes
         )
         assert total == pytest.approx(watts, rel=0.02)
 
@@ -254,10 +220,12 @@ def test_temperature_has_inertia() -> None:
 def test_the_desktops_fan_follows_its_temperature() -> None:
     scene = calm("desktop-4x5090")
     pairs = {
-        (value(scene, "desktop", 2, "gpu_temperature_celsius", tick),
-         value(scene, "desktop", 2, "gpu_fan_speed_ratio", tick))
+        (
+            value(scene, "desktop", 2, "gpu_temperature_celsius", tick),
+            value(scene, "desktop", 2, "gpu_fan_speed_ratio", tick),
+        )
         for tick in range(scene.start_tick, scene.start_tick + 320)
-    }  # fmt: skip
+    }
     cold, hot = min(pairs), max(pairs)
     assert hot[0] - cold[0] >= 5
     assert 0 <= cold[1] < hot[1] <= 1
@@ -299,13 +267,9 @@ def test_an_h100_has_all_its_memory_banks_and_limits() -> None:
     scene = calm("two-dgx-h100")
     for gpu in range(8):
         readings = {
-            metric: value(scene, "dgx-02", gpu, metric, scene.start_tick)
-            for metric in SCHEMA.blocks[GPU_SLOW].names
+            metric: value(scene, "dgx-02", gpu, metric, scene.start_tick) for metric in SCHEMA.blocks[GPU_SLOW].names
         }
-        banks = [
-            readings[f"gpu_remap_banks_{word}"]
-            for word in ("max", "high", "partial", "low", "none")
-        ]
+        banks = [readings[f"gpu_remap_banks_{word}"] for word in ("max", "high", "partial", "low", "none")]
         assert sum(banks) == 2560
         assert readings["gpu_power_limit_min_watts"] == 200
         assert readings["gpu_power_limit_max_watts"] == readings["gpu_power_limit_watts"] == 700
@@ -315,9 +279,7 @@ def test_an_h100_has_all_its_memory_banks_and_limits() -> None:
 
 def test_a_fleet_trains_serves_and_idles() -> None:
     scene = calm("fleet", nodes=120, seed=1)
-    kinds = {
-        SimulatedSource(scene, node).inventory.host["job"].split("-")[0] for node in scene.nodes
-    }
+    kinds = {SimulatedSource(scene, node).inventory.host["job"].split("-")[0] for node in scene.nodes}
     assert kinds == {"training", "inference", "evaluation", "mixed", "idle"}
     tick = scene.start_tick + 60
     watts = [value(scene, node, 0, "gpu_power_watts", tick) for node in scene.nodes]

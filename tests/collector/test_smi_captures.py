@@ -115,9 +115,7 @@ MIB = 1048576.0
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_values_read_by_hand(
-    name: str, log: int, gpu: int, expected: dict[str, float | str]
-) -> None:
+def test_values_read_by_hand(name: str, log: int, gpu: int, expected: dict[str, float | str]) -> None:
     """Numbers exactly, gaps by their reason."""
     found = words(capture(name)[log], gpu)
     assert {metric: found[metric] for metric in expected} == expected
@@ -188,9 +186,7 @@ def test_a_second_reading_finds_the_same(path: Path) -> None:
             values = gpu_readings(gpu)
             for name, section, label, unit, factor in TEXT_ROWS:
                 found = re.search(
-                    rf"^    {section} *\n(?:        .*\n)*?        {label} *: (.*)\n",
-                    text,
-                    flags=re.MULTILINE,
+                    rf"^    {section} *\n(?:        .*\n)*?        {label} *: (.*)\n", text, flags=re.MULTILINE
                 )
                 assert _same(values[name], found and found[1].strip(), unit, factor), name
                 compared += 1
@@ -211,9 +207,7 @@ def test_every_gpu_has_a_key_of_its_own(path: Path) -> None:
 def test_the_inventory_is_that_of_the_file() -> None:
     """Order of the file, PCI in normal form, N/A is None."""
     inventory = inventory_of(capture("out_of_order")[0])
-    assert [gpu.pci for gpu in inventory.gpus] == [
-        "1580:00:00.0", "2df7:00:00.0", "4968:00:00.0", "f8d6:00:00.0",
-    ]  # fmt: skip
+    assert [gpu.pci for gpu in inventory.gpus] == ["1580:00:00.0", "2df7:00:00.0", "4968:00:00.0", "f8d6:00:00.0"]
     assert [gpu.minor for gpu in inventory.gpus] != sorted(gpu.minor or 0 for gpu in inventory.gpus)
     assert inventory.driver_version == "430.26"
     assert inventory.cuda_version is None  # "Not Found"

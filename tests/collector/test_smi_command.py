@@ -50,9 +50,7 @@ class Smi:
         """Change its mood; the next run has it."""
         self.text.write_text(says)
         new = self.path.with_suffix(".new")
-        new.write_text(
-            f'#!/bin/sh\n{trap}\necho $$ "$@" >>{self.log}\n{first}\ncat {self.text}\nexit {code}\n'
-        )
+        new.write_text(f'#!/bin/sh\n{trap}\necho $$ "$@" >>{self.log}\n{first}\ncat {self.text}\nexit {code}\n')
         new.chmod(0o755)
         new.replace(self.path)
 
@@ -114,18 +112,15 @@ async def test_rows_come_only_when_a_run_has_ended(smi: Smi) -> None:
 @pytest.mark.parametrize(
     ("says", "code", "state"),
     [
-        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9,
-         "missing"),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9, "missing"),
         ("Failed to initialize NVML: Driver/library version mismatch", 18, "mismatched"),
         ("Segmentation fault", 139, "missing"),
         ("", 1, "missing"),
         ("No devices were found", 6, "up"),
     ],
     ids=["no driver", "mismatch", "crash", "silence", "no GPU"],
-)  # fmt: skip
-async def test_a_driver_that_goes_and_comes_back_is_two_events(
-    smi: Smi, says: str, code: int, state: str
-) -> None:
+)
+async def test_a_driver_that_goes_and_comes_back_is_two_events(smi: Smi, says: str, code: int, state: str) -> None:
     """Never an error; its GPUs keep their rows, all gaps."""
     clock = Clock()
     source = await started(smi, clock)
@@ -135,9 +130,7 @@ async def test_a_driver_that_goes_and_comes_back_is_two_events(
     assert source.inventory.driver_state == state
     assert len(source.inventory.gpus) == 2
     assert source.inventory.driver_message
-    assert [event.kind for event in source.drain_events()] == (
-        [] if state == "up" else ["driver_down"]
-    )
+    assert [event.kind for event in source.drain_events()] == ([] if state == "up" else ["driver_down"])
     smi.write(TWO.replace("615.10", "616.20"))
     clock.now += 10.0
     rows = await source.read(BOTH, 1, 8, PATIENCE)

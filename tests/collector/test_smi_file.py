@@ -72,8 +72,7 @@ def test_a_path_that_is_no_file_is_named(tmp_path: Path) -> None:
             "modprobe nvidia",
         ),
         (
-            "Failed to initialize NVML: Driver/library version mismatch\n"
-            "NVML library version: 570.133\n",
+            "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.133\n",
             "mismatched",
             "Reboot",
         ),
@@ -188,9 +187,7 @@ def _gpus(documents: list[Document]) -> dict[tuple[int, int], tuple[bool, dict[s
     return {
         (log, number): (gpu.complete, values)
         for log, document in enumerate(documents)
-        for number, (gpu, values) in enumerate(
-            zip(document.gpus, readings_of(document), strict=True)
-        )
+        for number, (gpu, values) in enumerate(zip(document.gpus, readings_of(document), strict=True))
     }
 
 
@@ -225,9 +222,7 @@ def test_no_cut_makes_a_wrong_number(path: Path) -> None:
         ("GPU0: Unknown Error", None),
     ],
 )
-def test_a_gpu_that_can_not_be_opened_is_lost_whatever_the_words(
-    line: str, pci: str | None
-) -> None:
+def test_a_gpu_that_can_not_be_opened_is_lost_whatever_the_words(line: str, pci: str | None) -> None:
     """Its row is all gaps, beside the GPUs that answer."""
     text = f"Unable to determine the device handle for {line}\nNo devices were found\n"
     found = documents_of(text, "x")

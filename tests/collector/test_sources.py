@@ -36,9 +36,7 @@ def test_a_simulation_begins_now_with_the_first_node() -> None:
 
 def test_a_simulation_takes_options() -> None:
     made = simulated(
-        "simulated:fleet/node-00003?nodes=5&gpus=2&seed=7&start=100&links=1"
-        "&faults=xid79@node-00003/1+20s",
-        interval=0.5,
+        "simulated:fleet/node-00003?nodes=5&gpus=2&seed=7&start=100&links=1&faults=xid79@node-00003/1+20s", interval=0.5
     )
     scenario = made.scenario
     assert (len(scenario.nodes), scenario.gpus, scenario.seed) == (5, 2, 7)
@@ -152,11 +150,7 @@ def test_auto_takes_amd_where_amdgpu_drives_a_gpu_and_both_where_both_are(
     ],
 )
 def test_a_driver_that_is_gone_is_that_of_the_gpus_on_the_bus_or_of_before(
-    bus: dict[str, int],
-    known: list[str],
-    kind: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    bus: dict[str, int], known: list[str], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither library nor module is there, as after a failed upgrade."""
     from collector import sources
@@ -166,9 +160,7 @@ def test_a_driver_that_is_gone_is_that_of_the_gpus_on_the_bus_or_of_before(
     monkeypatch.setattr(sources, "has_amd", lambda _: False)
     monkeypatch.setattr(sources, "has_nvml", lambda: False)
     monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi either
-    monkeypatch.setattr(
-        role, "gpus_on_the_bus", lambda *_, vendors: sum(bus.get(each, 0) for each in vendors)
-    )
+    monkeypatch.setattr(role, "gpus_on_the_bus", lambda *_, vendors: sum(bus.get(each, 0) for each in vendors))
     gpus = tuple(Gpu(uuid=f"GPU-{name}", index=0, name=name) for name in known)
     monkeypatch.setattr(known_devices, "recall", lambda *_: known_devices.KnownGpus(gpus=gpus))
     config = CollectorConfig(role=NodeRole.GPU, state_dir=tmp_path)
@@ -176,9 +168,7 @@ def test_a_driver_that_is_gone_is_that_of_the_gpus_on_the_bus_or_of_before(
     assert make_source("auto", config, NOW).inventory.source == kind
 
 
-@pytest.mark.parametrize(
-    ("vendor", "kind"), [(None, "none"), ("0x15b3", "none"), (NVIDIA, "nvml"), (AMD, "amd")]
-)
+@pytest.mark.parametrize(("vendor", "kind"), [(None, "none"), ("0x15b3", "none"), (NVIDIA, "nvml"), (AMD, "amd")])
 def test_auto_goes_by_the_bus_of_the_node_whose_files_are_elsewhere(
     vendor: str | None, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,21 +67,12 @@ def thread(ran: float = 0.0, waited: float = 0.0, *, runnable: bool = False) -> 
         pytest.param({7: thread()}, {7: thread(0, 0.5)}, 1.0, 9.0, 1.0, id="both are late"),
         pytest.param({7: thread()}, {8: thread(0, 0.9)}, 1.0, 1.0, 1.0, id="another thread"),
         pytest.param(
-            {7: thread(), 8: thread()},
-            {7: thread(), 8: thread(0, 0.8)},
-            1.0,
-            1.0,
-            0.2,
-            id="the worst of two",
+            {7: thread(), 8: thread()}, {7: thread(), 8: thread(0, 0.8)}, 1.0, 1.0, 0.2, id="the worst of two"
         ),
     ],
 )
 def test_time_is_available_unless_a_thread_had_no_processor_or_the_watcher_is_late(
-    before: Mapping[int, ThreadTime],
-    after: Mapping[int, ThreadTime],
-    asked: float,
-    passed: float,
-    available: float,
+    before: Mapping[int, ThreadTime], after: Mapping[int, ThreadTime], asked: float, passed: float, available: float
 ) -> None:
     accounts = iter([before, after])
     time = AvailableTime(lambda: next(accounts))
@@ -101,9 +92,7 @@ def test_the_kernel_keeps_accounts_of_threads() -> None:
     wait_until(lambda: thread_times(os.getpid(), me)[me].ran >= end)
 
 
-@pytest.mark.parametrize(
-    "thread", [None, 2**22 + 1], ids=["of no process", "of a thread that has ended"]
-)
+@pytest.mark.parametrize("thread", [None, 2**22 + 1], ids=["of no process", "of a thread that has ended"])
 def test_without_accounts_there_are_none(thread: int | None) -> None:
     assert thread_times(2**22 + 1 if thread is None else os.getpid(), thread) == {}
 
@@ -173,9 +162,7 @@ def test_a_hang_is_found_at_once_on_a_machine_with_time(machine: Machine) -> Non
 
 
 @pytest.mark.parametrize("devices", [1, 4])
-def test_a_worker_without_a_processor_is_late_for_as_long_as_it_lasts(
-    machine: Machine, devices: int
-) -> None:
+def test_a_worker_without_a_processor_is_late_for_as_long_as_it_lasts(machine: Machine, devices: int) -> None:
     watchdog = machine.watchdog(devices)
     machine.driver.hang(0)  # its thread is waiting for a processor in the middle of a call
     machine.waiting = 1.0
@@ -192,9 +179,7 @@ def test_a_worker_without_a_processor_is_late_for_as_long_as_it_lasts(
     watchdog.finish()
 
 
-def test_devices_before_the_late_one_are_read_and_those_behind_it_are_late(
-    machine: Machine,
-) -> None:
+def test_devices_before_the_late_one_are_read_and_those_behind_it_are_late(machine: Machine) -> None:
     watchdog = machine.watchdog(4)
     machine.driver.hang(2)
     machine.waiting = 1.0
@@ -203,9 +188,7 @@ def test_devices_before_the_late_one_are_read_and_those_behind_it_are_late(
     assert machine.driver.order == [0, 1, 2]
 
 
-def test_a_watcher_that_is_woken_late_is_evidence_where_the_kernel_keeps_no_accounts(
-    machine: Machine,
-) -> None:
+def test_a_watcher_that_is_woken_late_is_evidence_where_the_kernel_keeps_no_accounts(machine: Machine) -> None:
     watchdog = machine.watchdog(2)
     machine.accounts = False
     machine.driver.hang(0)
@@ -242,9 +225,7 @@ def test_a_hang_is_found_within_some_ticks_on_a_machine_without_time(
     assert statuses(watchdog.serve(ProbeRequest(1, FAST, BUDGET))) == ["OK", "HUNG", "OK"]
 
 
-def test_a_driver_that_is_found_gone_by_a_late_turn_is_reported_at_the_next_tick(
-    machine: Machine,
-) -> None:
+def test_a_driver_that_is_found_gone_by_a_late_turn_is_reported_at_the_next_tick(machine: Machine) -> None:
     watchdog = machine.watchdog(2)
     machine.driver.hang(0)
     machine.driver.errors[0] = DriverError("gone", 9)
@@ -306,9 +287,7 @@ async def test_a_description_in_a_reply_that_came_too_late_comes_with_the_next()
     probe = Unspawned("nvml")
     probe.report = ProbeReport(up=True, devices=2)
     assert await probe.ask(FAST, 0.0) is None
-    first, second = (
-        ProbeDescription(Gpu(uuid=f"GPU-{gpu}", index=gpu, name="scripted")) for gpu in range(2)
-    )
+    first, second = (ProbeDescription(Gpu(uuid=f"GPU-{gpu}", index=gpu, name="scripted")) for gpu in range(2))
     os.write(probe.child_out, pack(ProbeReply(1, [], {0: first})))
     probe._readable()
     os.write(probe.child_out, pack(ProbeReply(2, [], {1: second})))
@@ -322,10 +301,7 @@ def source_of(gpus: int) -> ProbedSource:
     """A source whose driver is open and has described its GPUs."""
     source = ProbedSource("nvml", WORDING)
     source._driver_opened(ProbeReport(up=True, devices=gpus))
-    described = {
-        gpu: ProbeDescription(Gpu(uuid=f"GPU-{gpu}", index=gpu, name="scripted"))
-        for gpu in range(gpus)
-    }
+    described = {gpu: ProbeDescription(Gpu(uuid=f"GPU-{gpu}", index=gpu, name="scripted")) for gpu in range(gpus)}
     source._apply(ProbeReply(0, [ProbeReading(ProbeStatus.OK)] * gpus, described))
     source.drain_events()
     return source
@@ -356,9 +332,7 @@ async def test_a_gap_of_a_late_gpu_says_so() -> None:
 
 async def test_a_source_is_not_cancelled_because_this_process_was_late() -> None:
     class Punctual(FakeSource):
-        async def read(
-            self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float
-        ) -> Rows:
+        async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
             asyncio.get_running_loop().call_soon(time.sleep, 1.2)  # the process has no processor
             await asyncio.sleep(deadline)
             return await super().read(lanes, tick, now_ns, deadline)

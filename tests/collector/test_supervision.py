@@ -51,10 +51,7 @@ async def test_each_task_that_ends_is_an_event_and_a_restart_and_costs_no_frame(
     kernel = tmp_path / "kern.log"
     kernel.write_text("")
     port = free_port()
-    config = config_of(
-        mosquitto.config, tmp_path / "n1", kernel_log=str(kernel),
-        metrics_listen=f"127.0.0.1:{port}",
-    )  # fmt: skip
+    config = config_of(mosquitto.config, tmp_path / "n1", kernel_log=str(kernel), metrics_listen=f"127.0.0.1:{port}")
     async with reading(mosquitto.config) as reader, collecting(config, FakeSource()) as running:
         await until(lambda: len(reader.frames) >= 3)
         [parts] = assemblies
@@ -195,9 +192,8 @@ async def test_records_that_were_read_before_a_fault_are_not_read_again() -> Non
 
 
 async def test_a_ring_whose_write_fails_by_a_bug_goes_on(
-    mosquitto: Mosquitto, tmp_path: Path, assemblies: list[CollectorAssembly],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    mosquitto: Mosquitto, tmp_path: Path, assemblies: list[CollectorAssembly], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("collector.ring.writer.RETRY_AFTER", 0.0)
     config = config_of(mosquitto.config, tmp_path / "n1")
     async with reading(mosquitto.config) as reader, collecting(config, FakeSource()):

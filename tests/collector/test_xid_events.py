@@ -18,9 +18,7 @@ from telemetry.notations.kernel_log import Assembler, parse_node_line
 PCI = "0000:01:00.0"
 
 
-def kernel(
-    at: float, text: str = "79, GPU has fallen off the bus.", pci: str = "01"
-) -> DeviceEvent:
+def kernel(at: float, text: str = "79, GPU has fallen off the bus.", pci: str = "01") -> DeviceEvent:
     """Return the event of an XID in the kernel log."""
     return line(at, f"NVRM: Xid (PCI:0000:{pci}:00): {text}")
 
@@ -34,9 +32,7 @@ def line(at: float, text: str) -> DeviceEvent:
 
 def nvml(at: float, xid: int = 79) -> DeviceEvent:
     """Return the event of an XID from NVML."""
-    return DeviceEvent(
-        "xid", int(at * SECOND), "GPU-1", PCI, f"XID {xid}", {"xid": xid, "source": "nvml"}
-    )
+    return DeviceEvent("xid", int(at * SECOND), "GPU-1", PCI, f"XID {xid}", {"xid": xid, "source": "nvml"})
 
 
 def published(*seen: DeviceEvent, until: float = 1000.0) -> list[tuple[float, str, object]]:
@@ -107,9 +103,7 @@ def test_a_statement_of_the_driver_that_is_repeated_is_one_event_and_a_count() -
     merger.merge(many, 6 * SECOND)
     (count,) = merger.merge([], 100 * SECOND)
     assert (count.data["what"], count.data["line"]) == (many[0].data["what"], gone)
-    assert (count.data["first_at"], count.message) == (
-        5 * SECOND, f"{many[0].message} (40 times within a minute)",
-    )  # fmt: skip
+    assert (count.data["first_at"], count.message) == (5 * SECOND, f"{many[0].message} (40 times within a minute)")
 
 
 def test_states_of_the_reader_of_the_log_are_never_counted_away() -> None:
@@ -117,16 +111,13 @@ def test_states_of_the_reader_of_the_log_are_never_counted_away() -> None:
     states = [
         DeviceEvent("driver_log", at * SECOND, message=state, data={"what": "kernel_log", "state": state})
         for at, state in enumerate(("missing", "reading", "missing"), 1)
-    ]  # fmt: skip
+    ]
     assert [kind for _, kind, _ in published(*states)] == ["driver_log"] * 3
 
 
 def test_an_echo_over_the_edge_of_the_minute_is_no_new_event() -> None:
     """The line at 59.9 s, NVML's word of it at 60.4 s."""
-    assert published(kernel(0.0), nvml(0.2), kernel(59.9), nvml(60.4)) == [
-        (0.0, "xid", 79),
-        (62.0, "xid_repeated", 2),
-    ]
+    assert published(kernel(0.0), nvml(0.2), kernel(59.9), nvml(60.4)) == [(0.0, "xid", 79), (62.0, "xid_repeated", 2)]
 
 
 def test_other_gpus_numbers_and_instances_are_other_faults() -> None:
@@ -139,8 +130,10 @@ def test_other_gpus_numbers_and_instances_are_other_faults() -> None:
 def test_each_part_of_a_node_has_faults_of_its_own() -> None:
     gone = "[1714.620236] ice 0000:{}:00.0: Adapter removed"
     assert published(line(5.0, gone.format("9c")), line(5.1, gone.format("9d")), line(5.2, gone.format("9c"))) == [
-        (5.0, "node_log", None), (5.1, "node_log", None), (67.0, "node_log_repeated", 2),
-    ]  # fmt: skip
+        (5.0, "node_log", None),
+        (5.1, "node_log", None),
+        (67.0, "node_log_repeated", 2),
+    ]
 
 
 def test_a_change_of_the_recovery_action_is_published_at_once() -> None:
@@ -188,25 +181,14 @@ CAPTURED = Path(__file__).parents[2] / "../shared/data/captures/kernel_log"
 @pytest.mark.skipif(not CAPTURED.is_dir(), reason="no ../shared/data/captures")
 def test_the_duplicate_among_the_labelled_lines_is_one_event() -> None:
     """The file says so of itself."""
-    truths = [
-        json.loads(text) for text in (CAPTURED / "labelled_lines.jsonl").read_text().splitlines()
-    ]
-    (place,) = [
-        number for number, truth in enumerate(truths) if "duplicate" in truth.get("note", "")
-    ]
+    truths = [json.loads(text) for text in (CAPTURED / "labelled_lines.jsonl").read_text().splitlines()]
+    (place,) = [number for number, truth in enumerate(truths) if "duplicate" in truth.get("note", "")]
     twins = [line(1.0 + n, truths[place - 1 + n]["line"]) for n in range(2)]
     assert [event[1] for event in published(*twins)] == ["xid", "xid_repeated"]
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 400), st.booleans(), st.sampled_from([13, 79, 154, 999])),
-        max_size=60,
-    )
-)
-def test_no_fault_is_lost_and_none_is_published_twice(
-    points: list[tuple[int, bool, int]],
-) -> None:
+@given(st.lists(st.tuples(st.integers(0, 400), st.booleans(), st.sampled_from([13, 79, 154, 999])), max_size=60))
+def test_no_fault_is_lost_and_none_is_published_twice(points: list[tuple[int, bool, int]]) -> None:
     """Every number is reported; two reports of one are a minute apart."""
     points = [point for point in points if point[1] or point[2] != 999]  # NVML's word only
     events = [nvml(at, xid) if heard else kernel(at, f"{xid}, x") for at, heard, xid in points]

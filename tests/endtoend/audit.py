@@ -43,13 +43,9 @@ def audit(cluster: Cluster) -> Audit:
         ring = Ring(cluster.state_dir(node) / "ring", 1 << 30)
         ring.open()
         for span in ring.spans():
-            found.published.update(
-                (node, span.session, number) for number in range(span.first, span.last + 1)
-            )
+            found.published.update((node, span.session, number) for number in range(span.first, span.last + 1))
     with duckdb.connect(str(cluster.data / "hot.duckdb"), read_only=True) as store:
-        tables = [
-            name for (name,) in store.execute("select table_name from duckdb_tables()").fetchall()
-        ]
+        tables = [name for (name,) in store.execute("select table_name from duckdb_tables()").fetchall()]
         for table in tables:
             if table.startswith("frames_"):
                 found.stored += store.execute(
@@ -81,12 +77,7 @@ def audit(cluster: Cluster) -> Audit:
             f"select coalesce(sum(h.last - h.first + 1), 0) from holes h "
             f"join runs r on h.run = r.id where r.node in {NODES}"
         ).fetchall()[0][0]
-        found.events = [
-            kind
-            for (kind,) in store.execute(
-                f"select kind from events where node in {NODES}"
-            ).fetchall()
-        ]
+        found.events = [kind for (kind,) in store.execute(f"select kind from events where node in {NODES}").fetchall()]
     return found
 
 
@@ -115,9 +106,7 @@ def _compare(cluster: Cluster, store: duckdb.DuckDBPyConnection, query: str) -> 
         for row, wanted in zip(group, expected, strict=True):
             got = [np.nan if value is None else value for value in row[5:]]
             split = len(block.gauges)
-            np.testing.assert_array_equal(
-                np.array(got[:split], np.float32), np.array(wanted[:split], np.float32)
-            )
+            np.testing.assert_array_equal(np.array(got[:split], np.float32), np.array(wanted[:split], np.float32))
             np.testing.assert_array_equal(np.array(got[split:]), np.array(wanted[split:]))
             compared += len(got)
     return compared

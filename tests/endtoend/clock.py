@@ -19,10 +19,7 @@ class SteppedClock:
             raise FileNotFoundError("no C compiler: apt-get install gcc")
         self._library = folder / "clock.so"
         self._ahead = folder / "clock"
-        subprocess.run(
-            [compiler, "-shared", "-fPIC", "-O1", "-o", str(self._library), str(SOURCE), "-ldl"],
-            check=True,
-        )
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(self._library), str(SOURCE), "-ldl"], check=True)
         self.step(0)
 
     @property

@@ -39,12 +39,7 @@ class Cluster:
     """Module that is started."""
 
     def __init__(
-        self,
-        folder: Path,
-        broker: Broker,
-        seed: int = 11,
-        doors: Mapping[str, int] | None = None,
-        collector: str = "",
+        self, folder: Path, broker: Broker, seed: int = 11, doors: Mapping[str, int] | None = None, collector: str = ""
     ) -> None:
         """`doors`: ports through which single parts reach the broker instead of its own;
         `collector`: more lines for the collectors' settings."""
@@ -67,13 +62,7 @@ class Cluster:
     @property
     def scenario(self) -> Scenario:
         """What the collectors simulate."""
-        return scenario(
-            "two-dgx-h100",
-            seed=self.seed,
-            start_tick=self.start_tick,
-            interval=INTERVAL,
-            faults=FAULTS,
-        )
+        return scenario("two-dgx-h100", seed=self.seed, start_tick=self.start_tick, interval=INTERVAL, faults=FAULTS)
 
     def state_dir(self, node: str) -> Path:
         """Where a collector keeps its ring."""
@@ -93,14 +82,11 @@ class Cluster:
         """Start a node's collector or the `aggregator`."""
         command = "aggregate" if name == "aggregator" else "collect"
         self.processes[name] = subprocess.Popen(
-            [
-                sys.executable, "-m", self.program, command,
-                "--config", str(self.folder / f"{name}.toml"),
-            ],
+            [sys.executable, "-m", self.program, command, "--config", str(self.folder / f"{name}.toml")],
             stdout=self.log,
             stderr=self.log,
             env=os.environ | self.environments.get(name, {}),
-        )  # fmt: skip
+        )
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
@@ -135,7 +121,5 @@ class Cluster:
         """Return the sum of one series of /metrics, 0 without a server."""
         page = self.get("/metrics") or ""
         return sum(
-            float(line.rsplit(" ", 1)[1])
-            for line in page.splitlines()
-            if line.split("{")[0].split(" ")[0] == name
+            float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.split("{")[0].split(" ")[0] == name
         )

@@ -20,9 +20,7 @@ from kilowatch.__main__ import main
 
 def hurried(config: AlertsConfig) -> NotificationTimings:
     """Return timings of seconds, without flap detection and storms."""
-    return replace(
-        timings_of(config), settle=0.5, settle_recurring=0.5, flap_start=10_000, storm_size=10_000
-    )
+    return replace(timings_of(config), settle=0.5, settle_recurring=0.5, flap_start=10_000, storm_size=10_000)
 
 
 if __name__ == "__main__":

@@ -114,9 +114,7 @@ class Node:
         await self.until_heard(what, lambda: not self.alive() or so(), seconds)
         assert self.alive(), f"the collector ended before {what}"
 
-    async def until_heard(
-        self, what: str, so: Callable[[], object], seconds: float = PATIENCE
-    ) -> None:
+    async def until_heard(self, what: str, so: Callable[[], object], seconds: float = PATIENCE) -> None:
         """As `until`, of a collector that may have ended."""
         await until(so, lambda: f"{what}; events: {self.kinds()}", seconds)
 
@@ -162,9 +160,7 @@ def write_settings(folder: Path, broker: Broker) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def collecting(
-    broker: Broker, folder: Path, fake: FakeDriver, **environment: str
-) -> AsyncIterator[Node]:
+async def collecting(broker: Broker, folder: Path, fake: FakeDriver, **environment: str) -> AsyncIterator[Node]:
     """Run a collector meanwhile, and wait at the end until it and its probes have ended."""
     command = [sys.executable, "-m", "kilowatch", "collect", "--config"]
     with (folder / "collector.log").open("ab") as log:

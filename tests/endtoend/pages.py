@@ -51,12 +51,7 @@ _ADDRESS = "198.51.100.{}"
 """Of a machine, by its number; 1 is the rest of the world."""
 
 needed = pytest.mark.skipif(
-    (
-        os.geteuid() != 0
-        or TMUX is None
-        or CHROMIUM is None
-        or any(shutil.which(each) is None for each in _TOOLS)
-    )
+    (os.geteuid() != 0 or TMUX is None or CHROMIUM is None or any(shutil.which(each) is None for each in _TOOLS))
     and not os.environ.get("CI"),
     reason="needs root, for machines of its own, and tmux, chromium and iproute2: sudo sh deploy/packages.sh",
 )
@@ -90,12 +85,7 @@ fi
 command=$(sed -n "s/^| .systemctl [a-z -]* $name. | .\(.*\). |/\1/p" ~/INSTALL.md | grep -v "^kill")
 setsid sh -c "echo \$\$ >$pid; exec ${command:?}" </dev/null >>/var/log/$name.log 2>&1 &
 """
-_PLACES = (
-    "usr/local/bin",
-    "opt/kilowatch/bin",
-    "home/ann/kilowatch/bin",
-    "home/ann/checkout/.venv/bin",
-)
+_PLACES = ("usr/local/bin", "opt/kilowatch/bin", "home/ann/kilowatch/bin", "home/ann/checkout/.venv/bin")
 """Places in which the pages install: on the path, in a hall or lab, at home, in a checkout of the README."""
 
 
@@ -127,9 +117,7 @@ def leave(terminal: Terminal) -> None:
 class Machine:
     """One of them. `environment` is that of every command: which GPUs it has, for instance."""
 
-    def __init__(
-        self, folder: Path, number: int, name: str, user: str, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, folder: Path, number: int, name: str, user: str, environment: Mapping[str, str]) -> None:
         self.number, self.name, self.address = number, name, _ADDRESS.format(number)
         self._files = folder / name
         self._terminals: list[Terminal] = []
@@ -150,19 +138,19 @@ class Machine:
         """Start it, also again, with the files that it had."""
         shown = {str(each) for each in (ROOT, Path(sys.prefix), Path(sys.base_prefix))}
         self._holder = _hold(
-            *_NAMESPACES, "--fork", "--kill-child", script=_MACHINE,
-            files=str(self._files), name=self.name, shown=" ".join(sorted(shown)),
-        )  # fmt: skip
+            *_NAMESPACES,
+            "--fork",
+            "--kill-child",
+            script=_MACHINE,
+            files=str(self._files),
+            name=self.name,
+            shown=" ".join(sorted(shown)),
+        )
         children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
         (self.first,) = map(int, children.read_text().split())
 
     def _install(self) -> None:
-        for each in (
-            "/etc/kilowatch",
-            "/var/lib/kilowatch",
-            "/var/lib/kilowatch-data",
-            f"{ROOTS_HOME}/.local/state",
-        ):
+        for each in ("/etc/kilowatch", "/var/lib/kilowatch", "/var/lib/kilowatch-data", f"{ROOTS_HOME}/.local/state"):
             shutil.rmtree(self.path(each), ignore_errors=True)  # of this machine itself
         for place in _PLACES:
             script = self.path(f"/{place}/kilowatch")
@@ -188,25 +176,24 @@ class Machine:
 
     def words(self, command: str, folder: str = "") -> list[str]:
         """Return what types a command there, in a folder [home]."""
-        user = (
-            []
-            if self._user == "root"
-            else ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
-        )
+        user = [] if self._user == "root" else ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
         environment = [f"{name}={value}" for name, value in self.environment.items()]
         return [
             "nsenter", "--target", str(self.first), *_NAMESPACES, "--", "chroot", f"{self._files}/root", *user, "env", "-i",
             *environment, "sh", "-c", f"cd {folder or self.home} && {command}",
         ]  # fmt: skip
 
-    def type(
-        self, command: str, folder: str = "", codes: tuple[int, ...] = (0,), given: str = ""
-    ) -> str:
+    def type(self, command: str, folder: str = "", codes: tuple[int, ...] = (0,), given: str = "") -> str:
         """Type a command, and return what it printed, errors too. `given`: its standard input."""
         done = subprocess.run(
-            self.words(command, folder), check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            input=given, timeout=SECONDS * FACTOR,
-        )  # fmt: skip
+            self.words(command, folder),
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            input=given,
+            timeout=SECONDS * FACTOR,
+        )
         assert done.returncode in codes, f"{command}: {done.returncode}\n{done.stdout}"
         return done.stdout
 
@@ -237,8 +224,7 @@ class Machine:
         """Open a page in a browser of this machine again until its DOM, once its scripts have run, has a pattern."""
         flags = "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-dev-shm-usage --no-proxy-server"
         self.type_until(
-            f"{CHROMIUM} {flags} --user-data-dir=/tmp/browser --dump-dom {shlex.quote(url)} 2>/dev/null",
-            pattern,
+            f"{CHROMIUM} {flags} --user-data-dir=/tmp/browser --dump-dom {shlex.quote(url)} 2>/dev/null", pattern
         )
 
     def unplug(self) -> None:
@@ -300,9 +286,7 @@ class Network:
     def connect(self, machine: Machine) -> None:
         """Lay the cable of a machine that has been started."""
         port = f"port{machine.number}"
-        with contextlib.suppress(
-            subprocess.CalledProcessError
-        ):  # that of before a power cut, where it is there still
+        with contextlib.suppress(subprocess.CalledProcessError):  # that of before a power cut, where it is there still
             _ip(self._switch.pid, f"link delete {port}")
         _ip(machine.first, f"link add cable type veth peer name {port} netns {self._switch.pid}")
         _ip(self._switch.pid, f"link set {port} master switch up")
@@ -318,16 +302,7 @@ class Network:
 
     def elsewhere(self, *words: str, given: str = "") -> subprocess.Popen[str]:
         """Start a program of this checkout in the rest of the world."""
-        command = [
-            "nsenter",
-            "--target",
-            str(self._switch.pid),
-            "--net",
-            "--",
-            sys.executable,
-            "-m",
-            *words,
-        ]
+        command = ["nsenter", "--target", str(self._switch.pid), "--net", "--", sys.executable, "-m", *words]
         started = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, text=True)
         assert started.stdin is not None
         started.stdin.write(given)
@@ -369,9 +344,11 @@ Phone = list[dict[str, Any]]
 def _hold(*namespaces: str, script: str, **environment: str) -> subprocess.Popen[bytes]:
     """Start a script in namespaces of its own, which says that it is ready, and holds them until it is killed."""
     held = subprocess.Popen(
-        ["unshare", *namespaces, "sh", "-c", script], env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        ["unshare", *namespaces, "sh", "-c", script],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
     assert held.stdout is not None
     with held.stdout:
         assert held.stdout.readline() == b"ready\n", "no overlay, or no namespace, can be made here"
@@ -381,9 +358,7 @@ def _hold(*namespaces: str, script: str, **environment: str) -> subprocess.Popen
 def _ip(process: int, words: str) -> None:
     """Change the network of a process."""
     subprocess.run(
-        ["nsenter", "--target", str(process), "--net", "--", "ip", *words.split()],
-        check=True,
-        capture_output=True,
+        ["nsenter", "--target", str(process), "--net", "--", "ip", *words.split()], check=True, capture_output=True
     )
 
 
@@ -393,9 +368,7 @@ def _listening(process: int, port: int) -> socket.socket:
 
     def listen() -> None:
         with Path(f"/proc/{process}/ns/net").open() as network:
-            assert (
-                ctypes.CDLL(None).setns(network.fileno(), _NEW_NETWORK) == 0
-            )  # of this thread alone
+            assert ctypes.CDLL(None).setns(network.fileno(), _NEW_NETWORK) == 0  # of this thread alone
         made.append(socket.create_server(("", port)))
 
     thread = threading.Thread(target=listen)
@@ -407,10 +380,7 @@ def _listening(process: int, port: int) -> socket.socket:
 @contextlib.contextmanager
 def hogs() -> Iterator[None]:
     """Keep every processor busy meanwhile, as other people's work does."""
-    busy = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        for _ in os.sched_getaffinity(0)
-    ]
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
     try:
         yield
     finally:

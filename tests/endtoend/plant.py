@@ -70,9 +70,11 @@ class Plant:
 
     def _start(self, name: str, *arguments: str) -> None:
         self.processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "kilowatch", "-v", *arguments], stdout=self.log, stderr=self.log,
+            [sys.executable, "-m", "kilowatch", "-v", *arguments],
+            stdout=self.log,
+            stderr=self.log,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
 
     def signal(self, name: str, number: int) -> None:
         """Send any signal."""

@@ -74,7 +74,9 @@ class Drivers:
         """Return the source of each node."""
 
         def amd(fake: FakeAmd) -> AmdSource:
-            return AmdSource(fake.root, environment=fake.environment, open_wait=20.0, retry=(0.1, 0.5), scout=(0.1, 0.5))  # fmt: skip
+            return AmdSource(
+                fake.root, environment=fake.environment, open_wait=20.0, retry=(0.1, 0.5), scout=(0.1, 0.5)
+            )
 
         def nvml(fake: FakeDriver) -> NvmlSource:
             return NvmlSource(environment=fake.environment, open_wait=20.0)
@@ -129,16 +131,20 @@ async def test_each_fault_of_amds_gpus_calls_somebody_and_both_makers_are_one_cl
     amd, pager = drivers.amd, Pager()
     async with pager.listening(), contextlib.AsyncExitStack() as stack:
         settings = toml({"oncall": pager.settings(tmp_path)}) + POWER
-        watch = stack.enter_context(
-            watching(tmp_path / "watch", mosquitto, settings, "tests.endtoend.hurried")
-        )
+        watch = stack.enter_context(watching(tmp_path / "watch", mosquitto, settings, "tests.endtoend.hurried"))
         for name, source in drivers.sources().items():
             log = tmp_path / name / "kernel.log"
             log.touch()
             config = config_of(
-                mosquitto.config, tmp_path / name / "state", node=name, source="nvml+amd",
-                interval=INTERVAL, slow_interval=2 * INTERVAL, kernel_log=str(log), ring_enabled=False,
-            )  # fmt: skip
+                mosquitto.config,
+                tmp_path / name / "state",
+                node=name,
+                source="nvml+amd",
+                interval=INTERVAL,
+                slow_interval=2 * INTERVAL,
+                kernel_log=str(log),
+                ring_enabled=False,
+            )
             await stack.enter_async_context(collecting(config, source))
         await until("all GPUs", lambda: _counts(watch) == {"amd": 8, "both": 6, "nvidia": 4}, 120)
         await asyncio.to_thread(_is_one_cluster, watch, drivers)
@@ -146,14 +152,19 @@ async def test_each_fault_of_amds_gpus_calls_somebody_and_both_makers_are_one_cl
             drivers.throttle(6, "ppt")  # the power cap holds it, as every busy GPU's
             amd.errors(7, "umc", ce=0xFFFF0 * (step + 1))
             amd.table(5, average_gfx_activity=65535, current_socket_power=65535)
-            for text in ("no uncorrectable hardware errors detected in umc block", "GPU reset(1) succeeded!",
-                         "[gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:3 pasid:32770)",
-                         "2 correctable hardware errors detected in total in umc block"):  # fmt: skip
+            for text in (
+                "no uncorrectable hardware errors detected in umc block",
+                "GPU reset(1) succeeded!",
+                "[gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:3 pasid:32770)",
+                "2 correctable hardware errors detected in total in umc block",
+            ):
                 drivers.say("amd", amd.pci(6), text)
             await asyncio.sleep(INTERVAL)
         assert {name: await asyncio.to_thread(firing, watch, name) for name in drivers.sources()} == {
-            "amd": {}, "both": {}, "nvidia": {},
-        }  # fmt: skip
+            "amd": {},
+            "both": {},
+            "nvidia": {},
+        }
         await _capped(drivers, watch)
         assert pager.opened == {}
         await _faults(drivers, watch)
@@ -189,7 +200,7 @@ async def _capped(drivers: Drivers, watch: Watch) -> None:
 async def _faults(drivers: Drivers, watch: Watch) -> None:
     """Do each fault to a GPU of its own, until all of them fire."""
     amd = drivers.amd
-    drivers.say("amd", amd.pci(0), "{3}socket: 4, die: 0, 1 new uncorrectable hardware errors detected in umc block")  # fmt: skip
+    drivers.say("amd", amd.pci(0), "{3}socket: 4, die: 0, 1 new uncorrectable hardware errors detected in umc block")
     amd.set(2, state="hang")
     amd.set(3, state="lost")
     amd.set(4, state="reset")  # and it does not end
@@ -250,7 +261,7 @@ def _is_one_cluster(watch: Watch, drivers: Drivers) -> None:
     power = [line for line in dcgm.splitlines() if line.startswith("DCGM_FI_DEV_POWER_USAGE{")]
     assert max(float(line.rpartition(" ")[2]) for line in power) == 612
     assert len(power) == 6
-    ours = {metric.name for metric in BY_NAME.values() if metric.table is Table.GPU and "amd" in metric.sources}  # fmt: skip
+    ours = {metric.name for metric in BY_NAME.values() if metric.table is Table.GPU and "amd" in metric.sources}
     served = {name for name, value in page["gpus"][5]["readings"].items() if value is not None}
     assert served - ours <= {"gpu_driver_latency_seconds"}
     assert {"gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio"} <= served

@@ -11,14 +11,7 @@ from pathlib import Path
 from telemetry.wire.frame import MAX_FRAME_BYTES
 from telemetry.wire.mqtt import client_id, connect
 from telemetry.wire.topics import Topic, topic
-from tests.endtoend.test_stolen_certificate import (
-    AGGREGATOR,
-    CLUSTER,
-    STOLEN,
-    Site,
-    listening,
-    pytestmark,
-)
+from tests.endtoend.test_stolen_certificate import AGGREGATOR, CLUSTER, STOLEN, Site, listening, pytestmark
 from tests.kit.waiting import until
 
 __all__ = ["pytestmark"]
@@ -46,9 +39,7 @@ def thrown_out(site: Site, claimed: int, *, sent: int) -> None:
             return  # closed while our bytes were under way
 
 
-async def test_a_message_of_5_mb_is_refused_and_the_longest_legal_one_passes(
-    tmp_path: Path,
-) -> None:
+async def test_a_message_of_5_mb_is_refused_and_the_longest_legal_one_passes(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.start_broker()
     try:
@@ -69,11 +60,7 @@ async def test_a_message_of_5_mb_is_refused_and_the_longest_legal_one_passes(
 def test_every_limit_says_why() -> None:
     """Each setting of the file stands below a comment of its own."""
     lines = CONF.read_text().splitlines()
-    limits = [
-        number
-        for number, line in enumerate(lines)
-        if re.match(r"(max_|memory_|message_size)", line)
-    ]
+    limits = [number for number, line in enumerate(lines) if re.match(r"(max_|memory_|message_size)", line)]
     assert len(limits) == 8
     assert all(lines[number - 1].startswith("# ") for number in limits)
     found = dict(lines[number].split() for number in limits)

@@ -28,12 +28,8 @@ from tests.aggregator.http_client import door, small_cluster
 from tests.aggregator.test_http_alerts import hot
 from tests.kit.waiting import within
 
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None and not os.environ.get("CI"), reason="apt-get install chromium"
-)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason="apt-get install chromium")
 PATIENCE = 120.0
 EVIL = "evil.example"
 SILENCE = {"matchers": ["severity=page"], "who": "page", "why": "evil", "for": "1d"}
@@ -118,7 +114,7 @@ class Attacker:
 
     def page(self, target: str, *, rebind: bool) -> str:
         """Return the page with its targets."""
-        words = {"TARGET": target, "HOME": f"http://127.0.0.1:{self.home}", "SILENCE": SILENCE, "REBIND": rebind}  # fmt: skip
+        words = {"TARGET": target, "HOME": f"http://127.0.0.1:{self.home}", "SILENCE": SILENCE, "REBIND": rebind}
         text = PAGE
         for word, value in words.items():
             text = text.replace(word, json.dumps(value))
@@ -149,8 +145,10 @@ class Attacker:
             if head.startswith(b"GET /rebind "):
                 self._points_here = False
             page = self.page(f"http://{EVIL}:{self.rebound}", rebind=True).encode()
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
-                         b"Content-Length: %d\r\n\r\n%s" % (len(page), page))  # fmt: skip
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (len(page), page)
+            )
             writer.close()
             return
         there, to = await asyncio.open_connection("127.0.0.1", self.target)
@@ -200,14 +198,23 @@ async def visit(folder: Path, attacker: Attacker, *, rebind: bool) -> list[str]:
     """Open the page in a browser; returns what it could read."""
     where = f"http://{EVIL}:{attacker.rebound}/" if rebind else f"http://127.0.0.1:{attacker.home}/"
     browser = await asyncio.create_subprocess_exec(
-        str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-        "--no-proxy-server", f"--user-data-dir={folder}",
+        str(CHROMIUM),
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-dev-shm-usage",
+        "--no-proxy-server",
+        f"--user-data-dir={folder}",
         # Newer ones ask the user before a page may reach this machine: the server may not rely on it.
         "--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests",
-        f"--host-resolver-rules=MAP {EVIL} 127.0.0.1", where,
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+        f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",
+        where,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
     try:
         async with within(PATIENCE):
             return await asyncio.shield(attacker.read)
@@ -230,8 +237,11 @@ async def credulous() -> AsyncIterator[tuple[int, Counter[str]]]:
     arrived: Counter[str] = Counter()
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        free = {"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "*",
-                "Access-Control-Allow-Methods": "*"}  # fmt: skip
+        free = {
+            "Access-Control-Allow-Origin": "*",
+            "Access-Control-Allow-Headers": "*",
+            "Access-Control-Allow-Methods": "*",
+        }
         if request.method == "OPTIONS":
             return web.Response(headers=free)
         arrived[f"{request.method} {request.path}"] += 1
@@ -260,14 +270,7 @@ async def test_the_page_works_where_a_server_believes_it(tmp_path: Path, rebind:
     async with credulous() as (port, arrived), attacker(port) as page:
         read = await visit(tmp_path / "profile", page, rebind=rebind)
     assert set(arrived) >= KINDS
-    for what in (
-        "nodes: 1",
-        "metrics: 1",
-        "with a token: 1",
-        "silence: 1",
-        "script ran: ",
-        "socket: alerts",
-    ):
+    for what in ("nodes: 1", "metrics: 1", "with a token: 1", "silence: 1", "script ran: ", "socket: alerts"):
         assert any(line.startswith(what) for line in read), (what, read)
 
 
@@ -309,11 +312,19 @@ async def test_a_link_that_a_person_follows_is_answered(tmp_path: Path) -> None:
     """The page behind it can't read the answer; the person can."""
     async with door(await small_cluster()) as client:
         browser = await asyncio.create_subprocess_exec(
-            str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
-            "--disable-dev-shm-usage", "--no-proxy-server", f"--user-data-dir={tmp_path / 'profile'}",
-            "--dump-dom", f"{client.url}/api/v1/nodes",
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+            str(CHROMIUM),
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-dev-shm-usage",
+            "--no-proxy-server",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--dump-dom",
+            f"{client.url}/api/v1/nodes",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
         async with within(PATIENCE):
             shown, _ = await browser.communicate()
     assert b'"node":"n1"' in shown

@@ -110,9 +110,7 @@ def running(folder: Path, broker: Mosquitto, power: str) -> Iterator[Plant]:
         plant.end_all()
 
 
-def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """17 kW on 208 V / 60 A; four RTX 5090 on 15 A and on 20 A; then the feed's nodes go dark."""
     with running(tmp_path, mosquitto, FEED) as plant:
         for node in ("dgx-01", "dgx-02"):
@@ -146,7 +144,7 @@ def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
         (hot,) = plant.alerts(name="office15", rule="circuit_thermal_hot")
         assert "estimate" in hot["summary"] + hot["description"]
         # By now its earliest seconds may be over: then only the others fire.
-        assert re.search(r"Trip: (between \d+ s and \d+ (s|min)|at any moment, )", hot["description"])  # fmt: skip
+        assert re.search(r"Trip: (between \d+ s and \d+ (s|min)|at any moment, )", hot["description"])
 
         # Both machines of one circuit fall silent while others report: its breaker, once.
         plant.kill("dgx-01")
@@ -158,16 +156,14 @@ def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
         assert plant.circuits()["feed"]["watts"] > 17_000  # what they may draw, and never 0
 
 
-def test_the_loss_of_one_feed_of_a_pair_is_told_where_it_is(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+def test_the_loss_of_one_feed_of_a_pair_is_told_where_it_is(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """Its meter says 0, its partner's says all; the survivor carries it within its limits, the supplies
     that are left do not."""
     meters = Meters(mosquitto.port)
     try:
         with running(tmp_path, mosquitto, PAIR) as plant:
             plant.collect("dgx-01", "simulated:two-dgx-h100/dgx-01")
-            wait_until(lambda: [c["source"] for c in plant.circuits().values()] == ["plug"] * 2, "meters")  # fmt: skip
+            wait_until(lambda: [c["source"] for c in plant.circuits().values()] == ["plug"] * 2, "meters")
             assert plant.told() == {}
             meters.watts = {"a": 0.0, "b": 8500.0}
             # Three of six supplies are left for 8.5 kW: 9.9 kW, of which 0.85 is where E15 begins.
@@ -183,9 +179,7 @@ def test_the_loss_of_one_feed_of_a_pair_is_told_where_it_is(
         meters.close()
 
 
-def test_heat_survives_a_restart_and_a_bad_configuration_changes_nothing(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+def test_heat_survives_a_restart_and_a_bad_configuration_changes_nothing(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """SIGKILL costs no heat that was saved; SIGHUP with a mistake keeps the circuits and says so."""
     power = '[power]\nregion = "US"\n[power.circuits.office]\nbreaker = 15\nnodes = ["rig"]\n'
     with running(tmp_path, mosquitto, power) as plant:
@@ -221,7 +215,7 @@ def saved_heat(folder: Path) -> float:
         return 0.0
     line = json.loads(files[0].read_bytes())["live"]["lines"]["office"]
     fast, slow = line.get("fast", [0.0])[0], line.get("slow", [0.0])[0]
-    return float((FAST_SHARE * fast + (1 - FAST_SHARE) * slow) / band(Curve.UL489, 15).earliest.pickup ** 2)  # fmt: skip
+    return float((FAST_SHARE * fast + (1 - FAST_SHARE) * slow) / band(Curve.UL489, 15).earliest.pickup ** 2)
 
 
 def steady(plant: Plant) -> dict[str, set[str]]:

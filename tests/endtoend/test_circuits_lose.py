@@ -28,8 +28,8 @@ def test_a_loss_is_worked_out_from_the_present_load(mosquitto: Mosquitto, tmp_pa
             words = ["circuits", "--http", plant.http, "--lose", name]
             return CliRunner().invoke(main, [*words, "--json"] if as_json else words)
 
-        wait_until(lambda: [c["watts"] for c in plant.circuits().values()] == [3000, 5000], "meters")  # fmt: skip
-        wait_until(lambda: (plant.circuits()["a"]["survivor_continuous_ratio"] or 0) > 0, "its node")  # fmt: skip
+        wait_until(lambda: [c["watts"] for c in plant.circuits().values()] == [3000, 5000], "meters")
+        wait_until(lambda: (plant.circuits()["a"]["survivor_continuous_ratio"] or 0) > 0, "its node")
         answer = json.loads(lose("a", as_json=True).stdout)
         found = {one["id"]: one for one in answer["circuits"]}
         assert found["a"]["lost"]

@@ -32,9 +32,7 @@ async def test_a_wall_below_its_gpus_stands_beside_them(wall: float) -> None:
         page = (await read(client, f"/nodes/{NODE}")).text
     reply = decode(text.encode(), NodePageReply)
     power = reply.power
-    assert (power.wall_watts, power.gpu_watts) == (pytest.approx(wall), pytest.approx(GPUS)), (
-        "as read"
-    )
+    assert (power.wall_watts, power.gpu_watts) == (pytest.approx(wall), pytest.approx(GPUS)), "as read"
     assert power.state == ("contradicted" if false else "")
     assert power.wall_age_seconds is not None
     assert power.gpu_age_seconds is not None

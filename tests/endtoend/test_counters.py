@@ -40,7 +40,9 @@ topic = "pdu/a"
 values = [{ path = "watts", unit = "W" }, { path = "joules", unit = "J" }]
 """
 WATTS = 9000.0
-LINE = re.compile(r'^kilowatch_circuit_energy_(joules_total|missing_seconds)\{.*circuit="(\w+)".*\} (\S+)$', re.MULTILINE)  # fmt: skip
+LINE = re.compile(
+    r'^kilowatch_circuit_energy_(joules_total|missing_seconds)\{.*circuit="(\w+)".*\} (\S+)$', re.MULTILINE
+)
 
 
 class Meters:
@@ -75,8 +77,8 @@ class Meters:
 
 def scraped(plant: Plant) -> dict[tuple[str, str], float]:
     """The page of metrics: energy and missing seconds by circuit; empty while nobody serves."""
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{plant.http}/metrics", timeout=5) as answer:  # fmt: skip
-        return {(what, name): float(value) for what, name, value in LINE.findall(answer.read().decode())}  # fmt: skip
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{plant.http}/metrics", timeout=5) as answer:
+        return {(what, name): float(value) for what, name, value in LINE.findall(answer.read().decode())}
     return {}
 
 
@@ -98,7 +100,7 @@ def test_no_kill_takes_energy_back_and_the_meters_counter_brings_what_was_missed
         def energy(name: str) -> float:
             return scrape().get(("joules_total", name), 0.0)
 
-        wait_until(lambda: energy("metered") > 0 and energy("blind") > 0, "a counter that is on disk")  # fmt: skip
+        wait_until(lambda: energy("metered") > 0 and energy("blind") > 0, "a counter that is on disk")
         begin, drawn = energy("metered"), meters.joules
         started = time.monotonic()
         for _ in range(5):
@@ -108,7 +110,7 @@ def test_no_kill_takes_energy_back_and_the_meters_counter_brings_what_was_missed
             plant.aggregate()
             wait_until(lambda: ("joules_total", "metered") in scrape(), "an answer")
         # Whatever was missed is there as soon as a later reading is on disk.
-        wait_until(lambda: energy("metered") - begin >= 0.99 * (meters.joules - drawn) - 11 * WATTS, "the rest")  # fmt: skip
+        wait_until(lambda: energy("metered") - begin >= 0.99 * (meters.joules - drawn) - 11 * WATTS, "the rest")
         assert energy("metered") - begin <= 1.01 * (meters.joules - drawn) + 11 * WATTS
         assert scrape()["missing_seconds", "metered"] < 2
         # Without a counter it is not invented, and said.
@@ -131,9 +133,7 @@ scrape_configs:
 """
 
 
-async def test_prometheus_sees_no_energy_that_a_kill_invents(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_prometheus_sees_no_energy_that_a_kill_invents(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """`increase()` over two kills of the aggregator is what was drawn; no counter was reset."""
     meters = Meters(mosquitto.port)
     with contextlib.closing(meters), running(tmp_path, mosquitto, SITE) as plant:

@@ -40,8 +40,11 @@ class Demo:
                    "--http", self.http.removeprefix("http://"), *arguments]  # fmt: skip
         self.process = subprocess.Popen(
             [*before, *command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
 
     def reads(self, gpus: int, frames: int) -> bool:
         """Whether it has so many GPUs that report, and has stored so many frames."""
@@ -113,9 +116,7 @@ def test_a_fleet_starts_with_the_open_files_of_a_usual_shell(demo: Callable[...,
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["systemd", "terminal"])
-def test_a_signal_to_all_its_processes_loses_nothing(
-    number: signal.Signals, demo: Callable[..., Demo]
-) -> None:
+def test_a_signal_to_all_its_processes_loses_nothing(number: signal.Signals, demo: Callable[..., Demo]) -> None:
     """systemd and a terminal signal the whole group: the broker outlives the last frames."""
     started = demo("--scenario", "two-dgx-h100")
     wait_until(lambda: started.reads(16, 4), "all GPUs and frames")
@@ -126,9 +127,8 @@ def test_a_signal_to_all_its_processes_loses_nothing(
 def test_a_scripted_fault_is_an_event_and_an_alert() -> None:
     """A GPU that falls off the bus three seconds into the demo."""
     done = kilowatch(
-        "demo", "--scenario", "two-dgx-h100", "--faults", "xid79@dgx-01/3+2s",
-        "--no-ui", "--for", "10s", "--json",
-    )  # fmt: skip
+        "demo", "--scenario", "two-dgx-h100", "--faults", "xid79@dgx-01/3+2s", "--no-ui", "--for", "10s", "--json"
+    )
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     assert outcome["alerts"] >= 1

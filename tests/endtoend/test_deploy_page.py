@@ -20,16 +20,7 @@ from typing import Any
 import pytest
 
 from telemetry.runtime.release import release
-from tests.endtoend.pages import (
-    ROOTS_HOME,
-    Machine,
-    Network,
-    by_night,
-    commands,
-    leave,
-    needed,
-    page,
-)
+from tests.endtoend.pages import ROOTS_HOME, Machine, Network, by_night, commands, leave, needed, page
 from tests.endtoend.tmux import Terminal
 from tests.kit.waiting import wait_until
 from tests.packaging.built import of_release, wheel
@@ -55,7 +46,7 @@ pytestmark = [
         and not os.environ.get("CI"),
         reason="apt-get install mosquitto openssl prometheus prometheus-alertmanager",
     ),
-]  # fmt: skip
+]
 
 
 def typed(beginning: str) -> str:
@@ -78,7 +69,7 @@ class Hall:
         self.nodes = [
             network.machine(f"dgx0{number}", **PIP, KILOWATCH__COLLECTOR__SOURCE=f"simulated:fleet/node-0000{number}")
             for number in (1, 2, 3)
-        ]  # fmt: skip
+        ]
         network.call("broker.example", self.broker)
 
     def publish(self, made: Path) -> None:
@@ -97,9 +88,7 @@ class Hall:
         (packages,) = home.glob("lib/python*/site-packages")
         (packages / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
         pip = home / "bin/pip"
-        pip.write_text(
-            '#!/bin/sh\nexec /opt/kilowatch/bin/python -m pip --disable-pip-version-check -q "$@"\n'
-        )
+        pip.write_text('#!/bin/sh\nexec /opt/kilowatch/bin/python -m pip --disable-pip-version-check -q "$@"\n')
         pip.chmod(0o755)
         machine.type("/opt/kilowatch/bin/pip install --no-deps --ignore-installed kilowatch")
         machine.type("ln -s /opt/kilowatch/bin/kilowatch /usr/local/bin/kilowatch")
@@ -114,18 +103,14 @@ class Hall:
         for command in upgrading(service):
             if command == f"systemctl restart {service}":
                 assert self.release(machine) == NEW
-                machine.type(
-                    f"kill -0 $(cat /run/{service}.pid)"
-                )  # what runs is not touched before
+                machine.type(f"kill -0 $(cat /run/{service}.pid)")  # what runs is not touched before
             if not command.startswith("kilowatch nodes list"):
                 machine.type(command)
 
     def releases(self) -> dict[str, tuple[str, bool]]:
         """Release of each node by `kilowatch nodes list`, and whether it is marked as older."""
         lines = self.head.type(typed("kilowatch nodes list")).splitlines()
-        found = (
-            re.match(r"(dgx\d\d)\b.*?\b(20\d\d\.\d+\+g\w+)( \(older\))?", line) for line in lines
-        )
+        found = (re.match(r"(dgx\d\d)\b.*?\b(20\d\d\.\d+\+g\w+)( \(older\))?", line) for line in lines)
         return {each[1]: (each[2], each[3] is not None) for each in found if each}
 
     def unpack(self, machine: Machine, archive: str) -> None:
@@ -162,9 +147,10 @@ class Hall:
         answer = self.reply("9090/api/v1/targets?state=active")
         targets = answer["data"]["activeTargets"] if answer else ()
         return {
-            target["labels"]["instance"] for target in targets
+            target["labels"]["instance"]
+            for target in targets
             if target["health"] == "up" and target["labels"]["job"] == "kilowatch"
-        }  # fmt: skip
+        }
 
     def until(self, *names: str) -> None:
         wanted = set(names)
@@ -174,16 +160,14 @@ class Hall:
     def watch(self) -> None:
         """Prometheus and Alertmanager with the files of the page; they look every second."""
         path = self.head.path(f"{ROOTS_HOME}/{FOLDER}/prometheus/prometheus.yml")
-        text = re.sub(r"(?m)^#(?=alerting:|  alertmanagers:|  - static_configs:|    - targets:)", "", path.read_text())  # fmt: skip
+        text = re.sub(r"(?m)^#(?=alerting:|  alertmanagers:|  - static_configs:|    - targets:)", "", path.read_text())
         assert "\nalerting:" in text
         path.write_text(text.replace("15s", "1s").replace("30s", "1s"))
         for command in (
             "prometheus-alertmanager --config.file=alertmanager.yml --storage.path=/tmp/am --cluster.listen-address=",
             "prometheus --config.file=prometheus.yml --storage.tsdb.path=/tmp/tsdb",
         ):
-            self.head.type(
-                f"setsid {command} </dev/null >>/var/log/watch.log 2>&1 &", f"~/{FOLDER}/prometheus"
-            )
+            self.head.type(f"setsid {command} </dev/null >>/var/log/watch.log 2>&1 &", f"~/{FOLDER}/prometheus")
 
 
 @pytest.fixture
@@ -200,9 +184,13 @@ def upgraded_one_after_the_other(hall: Hall, newer: Path) -> None:
     hall.until("dgx01", "dgx13")
     assert hall.releases() == {"dgx01": (OLD, True), "dgx13": (OLD, True)}
     hall.upgrade(hall.nodes[0], "kilowatch-collector")
-    wait_until(lambda: hall.releases() == {"dgx01": (NEW, False), "dgx13": (OLD, True)}, "a drift of releases", seconds=SECONDS)  # fmt: skip
+    wait_until(
+        lambda: hall.releases() == {"dgx01": (NEW, False), "dgx13": (OLD, True)}, "a drift of releases", seconds=SECONDS
+    )
     hall.upgrade(hall.nodes[2], "kilowatch-collector")
-    wait_until(lambda: hall.releases() == {"dgx01": (NEW, False), "dgx13": (NEW, False)}, "one release", seconds=SECONDS)  # fmt: skip
+    wait_until(
+        lambda: hall.releases() == {"dgx01": (NEW, False), "dgx13": (NEW, False)}, "one release", seconds=SECONDS
+    )
     hall.until("dgx01", "dgx13")
 
 
@@ -218,11 +206,7 @@ def set_up(hall: Hall) -> None:
     log = head.path("/var/log/kilowatch-aggregator.log")
     with head.taken(9400):
         head.type("systemctl enable --now kilowatch-aggregator")
-        wait_until(
-            lambda: log.exists() and "Error: " in log.read_text(),
-            "it says that the port is taken",
-            SECONDS,
-        )
+        wait_until(lambda: log.exists() and "Error: " in log.read_text(), "it says that the port is taken", SECONDS)
         assert "127.0.0.1:9400" in log.read_text()
     head.type("systemctl restart kilowatch-aggregator")
     hall.collect(first, "dgx01")
@@ -239,9 +223,7 @@ def look(hall: Hall, *words: str) -> Terminal:
     return top
 
 
-def test_a_cluster_is_set_up_and_lives_as_the_page_says(
-    hall: Hall, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_cluster_is_set_up_and_lives_as_the_page_says(hall: Hall, tmp_path_factory: pytest.TempPathFactory) -> None:
     made = wheel(tmp_path_factory)
     hall.publish(made)
     set_up(hall)
@@ -276,14 +258,21 @@ def test_a_cluster_is_set_up_and_lives_as_the_page_says(
     hall.reload_broker()
     hall.until("dgx01", "dgx13")
 
-    upgraded_one_after_the_other(
-        hall, of_release(made, tmp_path_factory.mktemp("newer"), NEW_NUMBER)
-    )
+    upgraded_one_after_the_other(hall, of_release(made, tmp_path_factory.mktemp("newer"), NEW_NUMBER))
     leave(look(hall, "dgx13"))
     head.browse_until("http://127.0.0.1:9400/", "reported by 16 of 16 GPUs")
     wait_until(
-        lambda: len((hall.reply("9090/api/v1/alertmanagers") or {"data": {"activeAlertmanagers": ()}})["data"]["activeAlertmanagers"]) == 1,
-        "Alertmanager of Prometheus", SECONDS, every=0.3,
-    )  # fmt: skip
+        lambda: (
+            len(
+                (hall.reply("9090/api/v1/alertmanagers") or {"data": {"activeAlertmanagers": ()}})["data"][
+                    "activeAlertmanagers"
+                ]
+            )
+            == 1
+        ),
+        "Alertmanager of Prometheus",
+        SECONDS,
+        every=0.3,
+    )
     data = head.path("/var/lib/kilowatch-data")
     assert data.stat().st_mode & 0o777 == 0o700, "as INSTALL.md says"

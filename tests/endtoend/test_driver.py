@@ -118,9 +118,7 @@ async def test_a_library_that_does_not_fit_its_module_at_the_start_is_a_state(
         assert node.inventory.gpus == ()
 
 
-async def test_no_driver_at_all_is_a_state(
-    mosquitto: Mosquitto, tmp_path: Path, fake: FakeDriver
-) -> None:
+async def test_no_driver_at_all_is_a_state(mosquitto: Mosquitto, tmp_path: Path, fake: FakeDriver) -> None:
     (tmp_path / "empty").mkdir()
     empty = str(tmp_path / "empty")
     async with collecting(mosquitto, tmp_path, fake, LD_LIBRARY_PATH=empty) as node:
@@ -212,20 +210,13 @@ async def test_one_reading_as_json_has_gaps_for_a_hung_gpu_and_a_lost_one(
     assert stored.read_bytes() == before  # the folder is the running collector's
 
 
-async def test_an_xid_is_one_event_and_an_alert(
-    mosquitto: Mosquitto, tmp_path: Path, fake: FakeDriver
-) -> None:
+async def test_an_xid_is_one_event_and_an_alert(mosquitto: Mosquitto, tmp_path: Path, fake: FakeDriver) -> None:
     """NVML and the kernel log tell of the same fault; a person is notified once."""
-    async with (
-        aggregating(mosquitto, tmp_path) as aggregator,
-        collecting(mosquitto, tmp_path, fake) as node,
-    ):
+    async with aggregating(mosquitto, tmp_path) as aggregator, collecting(mosquitto, tmp_path, fake) as node:
         await registered(node, fake)
         fake.xid(gpu=1, xid=79)
         with (tmp_path / "kernel.log").open("a") as log:
-            log.write(
-                f"6,1,2,-;NVRM: Xid (PCI:{fake.pci(1)[:-2]}): 79, GPU has fallen off the bus.\n"
-            )
+            log.write(f"6,1,2,-;NVRM: Xid (PCI:{fake.pci(1)[:-2]}): 79, GPU has fallen off the bus.\n")
         await node.until("the XID", lambda: node.events("xid"))
         await node.until("the alert", lambda: aggregator.alerts(fake.uuid(1)))
         (alert,) = aggregator.alerts(fake.uuid(1))
@@ -270,9 +261,7 @@ def without_late(found: dict[int, Gap]) -> dict[int, Gap]:
 async def registered(node: Node, fake: FakeDriver) -> None:
     """Wait until each GPU has a row, and has been asked for its events: only what comes later is delivered, and
     the thread that asks would hang with the GPU."""
-    await node.until(
-        "registration", lambda: fake.calls().get("nvmlDeviceRegisterEvents", 0) >= len(GPUS)
-    )
+    await node.until("registration", lambda: fake.calls().get("nvmlDeviceRegisterEvents", 0) >= len(GPUS))
     await node.until("rows", lambda: len(rows(node.live[-1])) == len(GPUS))
 
 

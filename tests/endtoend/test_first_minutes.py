@@ -13,16 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.endtoend.pages import (
-    Machine,
-    Network,
-    by_night,
-    commands,
-    leave,
-    needed,
-    page,
-    settings,
-)
+from tests.endtoend.pages import Machine, Network, by_night, commands, leave, needed, page, settings
 from tests.endtoend.tmux import Terminal
 from tests.kit.waiting import wait_until
 
@@ -45,7 +36,11 @@ def typed(text: str, word: str) -> str:
 
 def address(terminal: Terminal) -> str:
     """Wait for a machine's own data on the screen, of which each GPU has its power; return the address of its pages."""
-    screen = terminal.wait("LIVE", "GPUs 4/4 reporting", holds=lambda text: re.search(HEAD, text) and len(re.findall(r" \d+/575 W", text)) == 4)  # fmt: skip
+    screen = terminal.wait(
+        "LIVE",
+        "GPUs 4/4 reporting",
+        holds=lambda text: re.search(HEAD, text) and len(re.findall(r" \d+/575 W", text)) == 4,
+    )
     found = re.search(HEAD, screen)
     assert found is not None
     return found[1]
@@ -54,16 +49,12 @@ def address(terminal: Terminal) -> str:
 def end(terminal: Terminal) -> None:
     """Leave the dashboard, after which nothing is lost."""
     leave(terminal)
-    assert re.search(r"stored (\d+) of \1 frames|frames stored, 0 lost", terminal.screen), (
-        terminal.screen
-    )
+    assert re.search(r"stored (\d+) of \1 frames|frames stored, 0 lost", terminal.screen), terminal.screen
 
 
 def configure(machine: Machine, folder: str, text: str) -> None:
     """Write the settings of a page; the phone's service of this test has no certificate."""
-    machine.type(
-        "cat > kilowatch.toml", folder, given=text.replace("https://ntfy.sh", "http://ntfy.sh")
-    )
+    machine.type("cat > kilowatch.toml", folder, given=text.replace("https://ntfy.sh", "http://ntfy.sh"))
 
 
 @pytest.fixture
@@ -88,17 +79,13 @@ def test_readme_alone_ends_in_three_answers(network: Network) -> None:
         moved = desk.open("make run", CHECKOUT)
         where = address(moved)
         assert where != OURS
-        desk.type_until(
-            typed(README, "status").replace("ADDRESS", where), "1/1 nodes reporting", CHECKOUT
-        )
+        desk.type_until(typed(README, "status").replace("ADDRESS", where), "1/1 nodes reporting", CHECKOUT)
         desk.browse_until(where, "reported by 4 of 4 GPUs")
         end(moved)
         desk.type_until("pgrep -c python", "^0$")  # nothing outlives it
 
     answer = desk.type(typed(README, "plan --breaker"), CHECKOUT, codes=(1,))
-    assert re.match(
-        r"No: [\d.]+ A on a circuit that carries 16 A for hours; it may trip after \d+ s\.", answer
-    )
+    assert re.match(r"No: [\d.]+ A on a circuit that carries 16 A for hours; it may trip after \d+ s\.", answer)
     demo = desk.open(typed(README, "two-dgx-h100"), CHECKOUT)
     demo.wait("LIVE", "2/2 nodes reporting", "dgx-01", "dgx-02")
     end(demo)
@@ -115,19 +102,14 @@ def test_readme_alone_ends_in_three_answers(network: Network) -> None:
         desk.plug_in()
         assert "phone: delivered" in desk.type(test, CHECKOUT)
         wait_until(
-            lambda: any(
-                "office" in each["title"] and "TEST" not in each["title"] for each in taken
-            ),
-            lambda: str(taken),
+            lambda: any("office" in each["title"] and "TEST" not in each["title"] for each in taken), lambda: str(taken)
         )
         end(run)
 
 
 def test_home_ends_in_data_on_the_screen(network: Network) -> None:
     """Another name after the first start, a cable that is out, a power cut, a plug that measures."""
-    home = network.machine(
-        "vm", user="ann", KILOWATCH__COLLECTOR__SOURCE="simulated:desktop-4x5090"
-    )
+    home = network.machine("vm", user="ann", KILOWATCH__COLLECTOR__SOURCE="simulated:desktop-4x5090")
     network.call("ntfy.sh")
     assert home.type(commands(HOME)[0], codes=(1,)).startswith("No: ")
     first = home.open(typed(HOME, "bin/kilowatch run"))
@@ -163,15 +145,16 @@ def test_home_ends_in_data_on_the_screen(network: Network) -> None:
         "src": "plug-office",
         "dst": "plug-office/events",
         "method": "NotifyStatus",
-        "params": {
-            "ts": 0,
-            "switch:0": {"id": 0, "apower": 2960.0, "voltage": 230.0, "current": 12.9},
-        },
+        "params": {"ts": 0, "switch:0": {"id": 0, "apower": 2960.0, "voltage": 230.0, "current": 12.9}},
     }
     plugged = network.elsewhere(
-        "tests.endtoend.plug", home.address, "1884", "meters", str(home.path(PASSWORD.replace("~", "/home/ann"))),
+        "tests.endtoend.plug",
+        home.address,
+        "1884",
+        "meters",
+        str(home.path(PASSWORD.replace("~", "/home/ann"))),
         given=json.dumps([["plug-office/events/rpc", json.dumps(message)]]),
-    )  # fmt: skip
+    )
     try:
         home.type_until(typed(HOME, "kilowatch circuits"), "by plug, measured")
     finally:

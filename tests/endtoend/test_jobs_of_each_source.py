@@ -42,14 +42,21 @@ class Node(Services):
         super().__init__(folder, broker)
         self.gpus = {driver.uuid(number): number for number in range(GPUS)}
         (folder / "state").mkdir(mode=0o700)
-        self.configure("n1", (
-            f'[collector]\nnode = "n1"\nsource = "nvml"\ninterval = 0.5\nstate_dir = "{folder / "state"}"\n'
-            f"node_readings = false\n[jobs]\ninterval = 1\nsame_pids = true\n{jobs}"
-        ), driver.environment)  # fmt: skip
-        self.configure("aggregator", (
-            f'[aggregator]\nlisten = "{self.http}"\ndata_dir = "{folder / "data"}"\n'
-            f"[aggregator.store]\nwrite_seconds = 0.2\n"
-        ))  # fmt: skip
+        self.configure(
+            "n1",
+            (
+                f'[collector]\nnode = "n1"\nsource = "nvml"\ninterval = 0.5\nstate_dir = "{folder / "state"}"\n'
+                f"node_readings = false\n[jobs]\ninterval = 1\nsame_pids = true\n{jobs}"
+            ),
+            driver.environment,
+        )
+        self.configure(
+            "aggregator",
+            (
+                f'[aggregator]\nlisten = "{self.http}"\ndata_dir = "{folder / "data"}"\n'
+                f"[aggregator.store]\nwrite_seconds = 0.2\n"
+            ),
+        )
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Return all jobs by their scheduler, with the allocations of each. Raises where one has two."""
@@ -94,9 +101,7 @@ def ended_by_counters(node: Node, count: int) -> dict[str, dict[str, Any]]:
     return jobs if whole else {}
 
 
-def test_each_job_is_listed_once_and_pays_for_what_its_gpus_drew(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+def test_each_job_is_listed_once_and_pays_for_what_its_gpus_drew(mosquitto: Mosquitto, tmp_path: Path) -> None:
     with ExitStack() as stack:
         application = stack.enter_context(ray.running())
         container = stack.enter_context(podman.running())
@@ -104,32 +109,28 @@ def test_each_job_is_listed_once_and_pays_for_what_its_gpus_drew(
         pods = stack.enter_context(kubelet.listening(tmp_path / "kubelet.sock"))
         driver = stack.enter_context(FakeDriver(tmp_path, gpus=GPUS))
         registers = stack.enter_context(Registers(driver, GPUS))
-        at_work: dict[int, dict[int, int]] = {
-            CONTAINER: {container.pid: GIB},
-            PROCESS: {process.pid: GIB},
-        }
+        at_work: dict[int, dict[int, int]] = {CONTAINER: {container.pid: GIB}, PROCESS: {process.pid: GIB}}
         for pid, (logical,) in (*application.actors, *application.tasks):
             at_work.setdefault(int(logical), {})[pid] = GIB
         for number in range(GPUS):
             driver.processes(number, compute=at_work.get(number))
-        pods.pods = [
-            pod("train-0", {"main": [("nvidia.com/gpu", [driver.uuid(gpu) for gpu in POD])]})
-        ]
-        node = Node(tmp_path, mosquitto, driver, (
-            f'[jobs.kubernetes]\nsocket = "{tmp_path / "kubelet.sock"}"\n'
-            f'[jobs.ray]\nurl = "{application.url}"\ntoken_file = "{application.token_file}"\ninterval = 5\n'
-        ))  # fmt: skip
+        pods.pods = [pod("train-0", {"main": [("nvidia.com/gpu", [driver.uuid(gpu) for gpu in POD])]})]
+        node = Node(
+            tmp_path,
+            mosquitto,
+            driver,
+            (
+                f'[jobs.kubernetes]\nsocket = "{tmp_path / "kubelet.sock"}"\n'
+                f'[jobs.ray]\nurl = "{application.url}"\ntoken_file = "{application.token_file}"\ninterval = 5\n'
+            ),
+        )
         stack.callback(node.close)
         node.start("aggregator")
         node.start("n1")
 
         held = {gpu: {"ray"} for gpu in at_work if gpu < min(POD)}
         assert len(held) == 3, "actors on one each, tasks together on a third"
-        held |= {
-            CONTAINER: {"container"},
-            PROCESS: {"user"},
-            **{gpu: {"kubernetes"} for gpu in POD},
-        }
+        held |= {CONTAINER: {"container"}, PROCESS: {"user"}, **{gpu: {"kubernetes"} for gpu in POD}}
         wait_until(lambda: node.holders() == held, node.log)
         begun = time.time()
         wait_until(lambda: time.time() > begun + 12)

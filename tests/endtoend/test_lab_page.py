@@ -16,9 +16,9 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.skipif(
         any(shutil.which(name) is None for name in ("mosquitto", "openssl")) and not os.environ.get("CI"),
-        reason="apt-get install mosquitto openssl"
+        reason="apt-get install mosquitto openssl",
     ),
-]  # fmt: skip
+]
 
 
 def clock(screen: str) -> str:
@@ -31,8 +31,10 @@ def test_a_newcomer_in_a_lab_gets_a_cluster_by_the_page(tmp_path: Path) -> None:
     run, init, doctor, status = commands(page("docs/lab.md"), "kilowatch")
     with Network(tmp_path) as network, by_night():
         server = network.machine("server")
-        nodes = [network.machine(f"node{number}", KILOWATCH__COLLECTOR__SOURCE=f"simulated:fleet/node-0000{number}")
-                 for number in (1, 2)]  # fmt: skip
+        nodes = [
+            network.machine(f"node{number}", KILOWATCH__COLLECTOR__SOURCE=f"simulated:fleet/node-0000{number}")
+            for number in (1, 2)
+        ]
         network.call("server.example", server)
         look = nodes[0].open(run)
         look.wait("LIVE", "1/1 nodes reporting", "GPUs 8/8 reporting")
@@ -41,14 +43,9 @@ def test_a_newcomer_in_a_lab_gets_a_cluster_by_the_page(tmp_path: Path) -> None:
         server.type(init)
         install = server.type("cat kilowatch-cluster/INSTALL.md")
         to_broker, to_aggregator, reload, to_node, start = commands(install)
-        archives = {
-            server: ["broker.tar", "aggregator.tar"],
-            **{each: [f"nodes/{each.name}.tar"] for each in nodes},
-        }
+        archives = {server: ["broker.tar", "aggregator.tar"], **{each: [f"nodes/{each.name}.tar"] for each in nodes}}
         for machine, files in archives.items():
-            machine.receive(
-                server, *(f"kilowatch-cluster/{each}" for each in ["INSTALL.md", *files])
-            )
+            machine.receive(server, *(f"kilowatch-cluster/{each}" for each in ["INSTALL.md", *files]))
         for command in (to_broker, to_aggregator, reload):
             server.type(command)
         for each in nodes:
@@ -69,10 +66,7 @@ def test_a_newcomer_in_a_lab_gets_a_cluster_by_the_page(tmp_path: Path) -> None:
         server.type("systemctl restart kilowatch-aggregator")
         before = clock(top.screen)
         top.wait(
-            "LIVE lab",
-            "2/2 nodes reporting",
-            "GPUs 16/16 reporting",
-            holds=lambda screen: clock(screen) != before,
+            "LIVE lab", "2/2 nodes reporting", "GPUs 16/16 reporting", holds=lambda screen: clock(screen) != before
         )
         nodes[0].cut_power()
         nodes[0].boot()

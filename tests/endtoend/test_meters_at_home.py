@@ -43,9 +43,12 @@ MESSAGES = [
 ]  # fmt: skip
 INTRUDER = "intruder"
 FORGED = [
-    (topic("default", INTRUDER, Topic.STATUS), messages.encode(CollectorStatus(state=NodeState.ONLINE, session=1)).decode()),
+    (
+        topic("default", INTRUDER, Topic.STATUS),
+        messages.encode(CollectorStatus(state=NodeState.ONLINE, session=1)).decode(),
+    ),
     (topic("default", INTRUDER, Topic.INVENTORY), messages.encode(inventory(INTRUDER, 1)).decode()),
-]  # fmt: skip
+]
 """Messages of a collector that there is none of."""
 HERE, THERE = "10.213.77.1", "10.213.77.2"
 
@@ -106,7 +109,11 @@ def settings(hook: Hook) -> str:
         if isinstance(meter, str):
             lines += [f'meter = "{meter}"']
         else:
-            lines += [f"[power.meters.m-{name}]", *(f'{key} = "{value}"' for key, value in meter.items()), f'on = "{name}"']  # fmt: skip
+            lines += [
+                f"[power.meters.m-{name}]",
+                *(f'{key} = "{value}"' for key, value in meter.items()),
+                f'on = "{name}"',
+            ]
     lines += ["[alerts.channels.hook]", 'type = "webhook"', f'url = "{hook.url}"']
     return "\n".join(lines) + "\n"
 
@@ -136,7 +143,9 @@ def plugged_in(namespace: str, home: Home) -> Iterator[subprocess.Popen[bytes]]:
                HERE, str(home.meters), "meters", str(home.password)]  # fmt: skip
     plug = subprocess.Popen(command, stdin=subprocess.PIPE)
     assert plug.stdin is not None
-    texts = [(name, payload if isinstance(payload, str) else json.dumps(payload)) for name, payload in [*FORGED, *MESSAGES]]  # fmt: skip
+    texts = [
+        (name, payload if isinstance(payload, str) else json.dumps(payload)) for name, payload in [*FORGED, *MESSAGES]
+    ]
     plug.stdin.write(json.dumps(texts).encode())
     plug.stdin.close()
     try:
@@ -149,11 +158,7 @@ def plugged_in(namespace: str, home: Home) -> Iterator[subprocess.Popen[bytes]]:
 def paged(hook: Hook) -> set[str]:
     """Return the circuits of which somebody was told that they are overloaded."""
     alerts = [alert for body in hook.bodies for alert in body["alerts"]]
-    return {
-        alert["labels"]["circuit"]
-        for alert in alerts
-        if alert["labels"].get("rule_id") in {"E02", "E03", "E04"}
-    }
+    return {alert["labels"]["circuit"] for alert in alerts if alert["labels"].get("rule_id") in {"E02", "E03", "E04"}}
 
 
 async def test_plugs_of_five_makes_are_measured_and_paged(tmp_path: Path, elsewhere: str) -> None:

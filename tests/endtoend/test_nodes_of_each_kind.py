@@ -62,10 +62,7 @@ OF_GPUS = {"fabric_never", "fabric_setup"}
 def sooner(text: str) -> str:
     """Return rules with short times."""
     return re.sub(
-        r"^(hold|keep|settle) = [\d.]+$",
-        lambda match: f"{match[1]} = {TIMES[match[1]]}",
-        text,
-        flags=re.MULTILINE,
+        r"^(hold|keep|settle) = [\d.]+$", lambda match: f"{match[1]} = {TIMES[match[1]]}", text, flags=re.MULTILINE
     )
 
 
@@ -73,9 +70,7 @@ def divided(text: str) -> str:
     """Return rules with short times and windows; what a rate counts in its window stays."""
     return re.sub(
         r"level = ([\d.e-]+), window = ([\d.]+)",
-        lambda match: (
-            f"level = {float(match[1]) * float(match[2]) / WINDOW:.8f}, window = {WINDOW}"
-        ),
+        lambda match: f"level = {float(match[1]) * float(match[2]) / WINDOW:.8f}, window = {WINDOW}",
         sooner(text),
     )
 
@@ -87,10 +82,14 @@ class Quiet(FakeSource):
         super().__init__(0)
         self.said: dict[str, float] = {}
         self.inventory = Inventory(
-            node="", source="fake", driver_state="up" if tree.gpus else "none",
-            gpus=tuple(Gpu(uuid=f"GPU-{tree.root.name}-{number}", index=number, name="H100", pci=pci)
-                       for number, pci in enumerate(tree.gpus)),
-        )  # fmt: skip
+            node="",
+            source="fake",
+            driver_state="up" if tree.gpus else "none",
+            gpus=tuple(
+                Gpu(uuid=f"GPU-{tree.root.name}-{number}", index=number, name="H100", pci=pci)
+                for number, pci in enumerate(tree.gpus)
+            ),
+        )
 
     def values(self, block: int, tick: int) -> list[list[float]]:
         names = SCHEMA.blocks[block].names
@@ -143,7 +142,7 @@ def pressure(site: Site, resource: str, seconds: int) -> None:
 def send(site: Site) -> None:
     """One of the four rails of the tray sends less."""
     for number in range(4):
-        count(site.port("gb200", f"mlx5_{number}", "counters/port_xmit_data"), 10**8 if number == 2 else 10**9)  # fmt: skip
+        count(site.port("gb200", f"mlx5_{number}", "counters/port_xmit_data"), 10**8 if number == 2 else 10**9)
 
 
 def restart(site: Site, unit: str) -> None:
@@ -158,7 +157,9 @@ def phy(site: Site, name: str, more: int) -> None:
 
 
 def root_of(site: Site, **fields: int) -> None:
-    site.state = SimpleNamespace(**{"f_frsize": 4096, "f_blocks": 1000, "f_bfree": 500, "f_bavail": 500, "f_flag": 0} | fields)  # fmt: skip
+    site.state = SimpleNamespace(
+        **{"f_frsize": 4096, "f_blocks": 1000, "f_bfree": 500, "f_bavail": 500, "f_flag": 0} | fields
+    )
 
 
 def say(site: Site, **readings: float) -> None:
@@ -279,29 +280,27 @@ def build(folder: Path) -> Site:
         site.trees[name] = kind(folder / "trees" / name)
         node_trees.put(site.trees[name].root, {"proc/uptime": "100000.0 1\n", "proc/sys/kernel/hung_task_detect_count": "0\n",
                                                  "proc/sys/kernel/tainted": "512\n", "proc/interrupts": "MCE: 0 0  Machine check exceptions\n"})  # fmt: skip
-    node_trees.put(site.trees["storage"].root, {BEEGFS: "[Target ID: 101] @ beegfs-storage s1 [ID: 1]: Online / Good \n"})  # fmt: skip
+    node_trees.put(
+        site.trees["storage"].root, {BEEGFS: "[Target ID: 101] @ beegfs-storage s1 [ID: 1]: Online / Good \n"}
+    )
     node_trees.put(site.trees["head"].root, {CEPH: "mds.0 open\n"})
     dgx, head = site.trees["dgx"], site.trees["head"]
-    node_trees.put(site.pci("dgx", "0000:49:00.0") / "hwmon/hwmon9", {"temp1_input": "50000\n", "temp1_label": "Module0\n"})  # fmt: skip
+    node_trees.put(
+        site.pci("dgx", "0000:49:00.0") / "hwmon/hwmon9", {"temp1_input": "50000\n", "temp1_label": "Module0\n"}
+    )
     dgx.slot("0000:59:00.0")
     site.trees["gb200"].slot("0000:03:00.0", now=8, most=16, slot=8)  # a slot of eight lanes: well
     node_trees.programs(dgx, folder / "bin")
     home = "40 28 0:52 / /home rw - nfs4 filer:/home rw\n"
     lustre_line = "41 28 0:53 / /scratch rw - lustre 10.0.0.1@o2ib:/fs rw\n"
-    node_trees.put(
-        head.root,
-        {"proc/self/mountinfo": f"28 1 259:2 / / rw - ext4 /dev/vda rw\n{home}{lustre_line}"},
-    )
+    node_trees.put(head.root, {"proc/self/mountinfo": f"28 1 259:2 / / rw - ext4 /dev/vda rw\n{home}{lustre_line}"})
     node_trees.put(site.trees["gb200"].root, {"proc/fs/lustre/osc/a/import": "    state: FULL\n"})
-    site.trees["hgx"].counted["ens25f0np0"] = {
-        "rx_prio3_pause_duration": 0,
-        "rx_corrected_bits_phy": 0,
-    }
-    (folder / "bin/stat").write_text(f'#!/bin/sh\n[ -e "{folder}/stale" ] && {{ echo "Stale file handle" >&2; exit 1; }}\nexit 0\n')  # fmt: skip
-    (folder / "bin/stat").chmod(0o755)
-    (folder / "links").write_text(
-        "dgx:mlx5_0 leaf-1 1\ngb200:mlx5_0 leaf-1 2\ndgx:mlx5_2 leaf-2 1\n"
+    site.trees["hgx"].counted["ens25f0np0"] = {"rx_prio3_pause_duration": 0, "rx_corrected_bits_phy": 0}
+    (folder / "bin/stat").write_text(
+        f'#!/bin/sh\n[ -e "{folder}/stale" ] && {{ echo "Stale file handle" >&2; exit 1; }}\nexit 0\n'
     )
+    (folder / "bin/stat").chmod(0o755)
+    (folder / "links").write_text("dgx:mlx5_0 leaf-1 1\ngb200:mlx5_0 leaf-1 2\ndgx:mlx5_2 leaf-2 1\n")
     root_of(site)
     return site
 
@@ -310,10 +309,17 @@ def build(folder: Path) -> Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """The trees, and what of the machine itself stands in for that of a node."""
     site = build(tmp_path)
-    for module, name, value in ((bmc, "BMC_SECONDS", PERIOD), (bmc, "LOG_SECONDS", PERIOD), (nvme_health, "DRIVE_SECONDS", PERIOD),
-                                (programs, "_POLL", 0.1), (kernel_health, "COUNT_SECONDS", 0.0),
-                                (mounts, "PERIOD", PERIOD), (storage_clients, "PERIOD", PERIOD), (bit_errors, "LEAST_SECONDS", 0.5),
-                                (fabric, "WAIT", 5.0)):  # fmt: skip
+    for module, name, value in (
+        (bmc, "BMC_SECONDS", PERIOD),
+        (bmc, "LOG_SECONDS", PERIOD),
+        (nvme_health, "DRIVE_SECONDS", PERIOD),
+        (programs, "_POLL", 0.1),
+        (kernel_health, "COUNT_SECONDS", 0.0),
+        (mounts, "PERIOD", PERIOD),
+        (storage_clients, "PERIOD", PERIOD),
+        (bit_errors, "LEAST_SECONDS", 0.5),
+        (fabric, "WAIT", 5.0),
+    ):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setattr(machine, "read_clock", lambda: ClockState(site.synchronised, 1e-4))
@@ -332,10 +338,17 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 async def running(site: Site, name: str, broker: Mosquitto) -> AsyncIterator[None]:
     """Run the collector of a node."""
     config = config_of(
-        broker.config, site.folder / "state" / name, node=name, source="nvml", interval=PERIOD,
-        slow_interval=PERIOD, node_readings=True, host_root=site.trees[name].root,
-        topology=site.folder / "links", ring_enabled=False,
-    )  # fmt: skip
+        broker.config,
+        site.folder / "state" / name,
+        node=name,
+        source="nvml",
+        interval=PERIOD,
+        slow_interval=PERIOD,
+        node_readings=True,
+        host_root=site.trees[name].root,
+        topology=site.folder / "links",
+        ring_enabled=False,
+    )
     site.sources[name] = source = Quiet(site.trees[name])
     async with collecting(config, source):
         yield
@@ -367,9 +380,7 @@ async def test_each_fault_of_six_kinds_of_nodes_is_told_and_no_trap_is(
     shipped = {rule.name: rule.severity for file in FILES for rule in read(FOLDER / file)}
     async with pager.listening(), contextlib.AsyncExitStack() as stack:
         settings = toml({"oncall": pager.settings(tmp_path)})
-        watch = stack.enter_context(
-            watching(tmp_path / "watch", mosquitto, settings, "tests.endtoend.hurried")
-        )
+        watch = stack.enter_context(watching(tmp_path / "watch", mosquitto, settings, "tests.endtoend.hurried"))
         nodes = list(site.trees)
         for name in nodes:
             await stack.enter_async_context(running(site, name, mosquitto))
@@ -386,7 +397,9 @@ async def test_each_fault_of_six_kinds_of_nodes_is_told_and_no_trap_is(
         put(site.port("storage", "mlx5_0", "state"), "4: ACTIVE")
         site.trees["back"] = node_trees.desktop(tmp_path / "trees/back")
         node_trees.boots(site.trees["back"], "boot", "login", "boot")
-        node_trees.put(site.trees["back"].root, {"proc/uptime": "60.0 1\n", "var/lib/systemd/pstore/dmesg-efi-1": "Oops"})  # fmt: skip
+        node_trees.put(
+            site.trees["back"].root, {"proc/uptime": "60.0 1\n", "var/lib/systemd/pstore/dmesg-efi-1": "Oops"}
+        )
         await stack.enter_async_context(running(site, "back", mosquitto))
         seen: dict[str, list[dict[str, Any]]] = {}
         done: set[str] = set()
@@ -417,22 +430,17 @@ def shown_everywhere(watch: Watch) -> None:
     """Check that what was read is on the page for Prometheus and in the API, by the same rows."""
     for node in ("dgx", "hgx", "gb200"):
         page = watch.get(f"/api/v1/nodes/{node}")
-        with urllib.request.urlopen(
-            f"http://{watch.http}/metrics/node/{node}", timeout=30
-        ) as answer:
+        with urllib.request.urlopen(f"http://{watch.http}/metrics/node/{node}", timeout=30) as answer:
             text = answer.read().decode()
         assert page["readings"]["node_nvme_drives"] > 0
-        assert (
-            f'kilowatch_node_services{{cluster="default",node="{node}"}}' in text or node == "hgx"
-        )
+        assert f'kilowatch_node_services{{cluster="default",node="{node}"}}' in text or node == "hgx"
         for port in page["ports"]:
             assert port["port"]["role"] in {"compute", "storage", "management", "member"}
             for name in port["readings"]:
                 assert BY_NAME[name].table is Table.PORT
-                assert (
-                    f'kilowatch_{name}{{cluster="default",node="{node}",port="{port["port"]["adapter"]}'
-                    in text
-                ), name
+                assert f'kilowatch_{name}{{cluster="default",node="{node}",port="{port["port"]["adapter"]}' in text, (
+                    name
+                )
 
 
 def _said(pager: Pager) -> list[str]:
@@ -441,8 +449,7 @@ def _said(pager: Pager) -> list[str]:
     return [
         payload["summary"]
         for payload in payloads
-        if payload["severity"] == "critical"
-        and payload["custom_details"].get("Rule", "").split(" ")[0] in CASES
+        if payload["severity"] == "critical" and payload["custom_details"].get("Rule", "").split(" ")[0] in CASES
     ]
 
 
@@ -463,9 +470,7 @@ async def test_ports_of_one_switch_are_one_incident_and_a_reboot_of_it_is_one(
     leaf = [site.port(node, "mlx5_0", "state") for node in ("dgx", "gb200")]
     async with pager.listening(), contextlib.AsyncExitStack() as stack:
         settings = toml({"oncall": pager.settings(tmp_path)})
-        watch = stack.enter_context(
-            watching(tmp_path / "watch", mosquitto, settings, "tests.endtoend.hurried")
-        )
+        watch = stack.enter_context(watching(tmp_path / "watch", mosquitto, settings, "tests.endtoend.hurried"))
         for name in ("dgx", "gb200"):
             await stack.enter_async_context(running(site, name, mosquitto))
         await until("the nodes", lambda: _known(watch) == {"dgx", "gb200"}, 200)
@@ -475,11 +480,13 @@ async def test_ports_of_one_switch_are_one_incident_and_a_reboot_of_it_is_one(
             """The incidents about ports that are down, those that are over too."""
             found = watch.get("/api/v1/incidents?from=-1h") or {"incidents": []}
             every = {each["key"]: each for each in (*found["incidents"], *watch.incidents())}
-            return [one for one in every.values() if any(alert["rule"] == "port_down" for alert in one["alerts"])]  # fmt: skip
+            return [one for one in every.values() if any(alert["rule"] == "port_down" for alert in one["alerts"])]
 
         def both_down() -> bool:
             its = [one for one in fallen() if not one.get("closed")]
-            firing_ = {a["node"] for one in its for a in one["alerts"] if a["state"] == "firing" and a["rule"] == "port_down"}  # fmt: skip
+            firing_ = {
+                a["node"] for one in its for a in one["alerts"] if a["state"] == "firing" and a["rule"] == "port_down"
+            }
             return firing_ == {"dgx", "gb200"}
 
         def move(state: str) -> None:

@@ -86,13 +86,11 @@ class Shown:
         self.summary = (await ask("/api/v1/status"))[1]["summary"]
         self.gpu = await self._typed(f"/api/v1/gpus/{GPU}", GpuPageReply)
         self.state = await fetch(self.client.url, None)
-        self.metrics = "".join(
-            [(await self.client.text(way))[1] for way in ("/metrics", "/metrics/nodes")]
-        )
+        self.metrics = "".join([(await self.client.text(way))[1] for way in ("/metrics", "/metrics/nodes")])
         self.commands = {
             words: (await asyncio.to_thread(CliRunner().invoke, main, [*words.split(), self.client.url])).output
             for words in ("circuits", "circuits --json", "status", "status --json")
-        }  # fmt: skip
+        }
         ways = ("/", "/circuits", f"/gpus/{GPU}", "/nodes/dgx-00", *(f"/circuits/{one.circuit.id}" for one in self.circuits))  # fmt: skip
         self.pages = {way: (await read(self.client, way)).text for way in ways}
 
@@ -102,7 +100,9 @@ class Shown:
     def metric(self, name: str, **labels: str) -> float | None:
         """Return a sample of Prometheus; None where there is none."""
         for line in self.metrics.splitlines():
-            if line.startswith(f"kilowatch_{name}{{") and all(f'{key}="{value}"' in line for key, value in labels.items()):  # fmt: skip
+            if line.startswith(f"kilowatch_{name}{{") and all(
+                f'{key}="{value}"' in line for key, value in labels.items()
+            ):
                 return float(line.rsplit(" ", 1)[1])
         return None
 
@@ -162,10 +162,8 @@ def test_load_and_headroom_of_a_circuit_are_the_same_everywhere(shown: Shown, na
     assert (load(one) is None) == (name == "unheard")
     of_load, of_rating = about(one, watts(load(one))), about(one, percent(share(one)))
     left = headroom_row(one).value
-    page, all_, command = shown.pages[f"/circuits/{name}"], shown.pages["/circuits"], listed(shown, name)  # fmt: skip
-    cells = re.search(
-        rf" {name}(?: \(panel\))?(?: \S+,? ?)*? (no reading yet|~?[\d.]+ k?W) (\S+) ", all_
-    )
+    page, all_, command = shown.pages[f"/circuits/{name}"], shown.pages["/circuits"], listed(shown, name)
+    cells = re.search(rf" {name}(?: \(panel\))?(?: \S+,? ?)*? (no reading yet|~?[\d.]+ k?W) (\S+) ", all_)
     if load(one) is None:
         assert f"{load_row(one).label} {load_row(one).value}" in page
         assert "headroom —" in page
@@ -197,8 +195,10 @@ def test_the_heat_of_a_breaker_is_the_same_everywhere(shown: Shown, name: str) -
     reply = next(one for one in shown.circuits if one.circuit.id == name)
     ratio = reply.circuit.heat_ratio
     assert (ratio is None) == (name == "unheard")
-    assert shown.metric("circuit_heat_ratio", circuit=name) == (None if ratio is None else pytest.approx(ratio, abs=1e-3))  # fmt: skip
-    assert shown.brief(name).heat_ratio == (None if ratio is None else pytest.approx(ratio, abs=1e-3))  # fmt: skip
+    assert shown.metric("circuit_heat_ratio", circuit=name) == (
+        None if ratio is None else pytest.approx(ratio, abs=1e-3)
+    )
+    assert shown.brief(name).heat_ratio == (None if ratio is None else pytest.approx(ratio, abs=1e-3))
     if ratio is None:
         assert "breaker heat not known" in shown.pages[f"/circuits/{name}"]
         assert "breaker heat  not known" in screen(shown, reply)
@@ -215,9 +215,7 @@ def test_the_time_to_trip_is_the_same_everywhere(shown: Shown, name: str) -> Non
     reply = next(one for one in shown.circuits if one.circuit.id == name)
     earliest = reply.circuit.trip_seconds.earliest
     assert (earliest is not None) == (name == "tight")
-    places = (
-        shown.pages[f"/circuits/{name}"], screen(shown, reply), listed(shown, name), " ".join(table(shown, name)),
-    )  # fmt: skip
+    places = (shown.pages[f"/circuits/{name}"], screen(shown, reply), listed(shown, name), " ".join(table(shown, name)))
     if earliest is None:
         assert not any(re.search("(?i)may trip|TRIP \\d", place) for place in places)
         assert shown.metric("circuit_trip_earliest_seconds", circuit=name) in {None, float("inf")}
@@ -232,8 +230,8 @@ def test_the_time_to_trip_is_the_same_everywhere(shown: Shown, name: str) -> Non
     assert words in shown.pages["/"]
     assert words in shown.pages["/circuits"]
     assert f"MAY TRIP IN {clock}" in shown.commands["status"]
-    assert as_json(shown.state, 0.0)["circuits"][0]["trip_earliest_seconds"] == pytest.approx(earliest, abs=0.1)  # fmt: skip
-    assert shown.metric("circuit_trip_earliest_seconds", circuit=name) == pytest.approx(earliest, abs=0.1)  # fmt: skip
+    assert as_json(shown.state, 0.0)["circuits"][0]["trip_earliest_seconds"] == pytest.approx(earliest, abs=0.1)
+    assert shown.metric("circuit_trip_earliest_seconds", circuit=name) == pytest.approx(earliest, abs=0.1)
 
 
 def test_the_power_of_the_fleet_is_the_same_everywhere(shown: Shown) -> None:
@@ -242,28 +240,24 @@ def test_the_power_of_the_fleet_is_the_same_everywhere(shown: Shown) -> None:
     assert shown.power.wall_nodes == 3
     assert wall == pytest.approx(3900 + 6234 + 8123)
     assert gpus == pytest.approx(3 * (650 + 610))
-    assert shown.metric("cluster_wall_power_watts") == shown.summary["wall_power_watts"] == pytest.approx(wall)  # fmt: skip
+    assert shown.metric("cluster_wall_power_watts") == shown.summary["wall_power_watts"] == pytest.approx(wall)
     assert shown.metric("cluster_gpu_power_watts") == pytest.approx(gpus)
     top = as_text(header(shown.state, LIVE, ScreenTime(100.0), 200))
     assert f"Wall ≥{watts(wall)} (3/4 nodes" in top
     assert f"GPU power {watts(gpus)}" in top or f"GPU power {watts(gpus)[:3]}/" in top
     assert f"At the wall ≥{watts(wall)} reported by 3 of 4 nodes" in shown.pages["/"]
     assert f"GPU power ≥{watts(gpus)} reported by 6 of 8 GPUs" in shown.pages["/"]
-    assert "Circuits: last 10 s. GPUs: now." in shown.pages["/"], (
-        "a feed above the wall is of another time"
-    )
+    assert "Circuits: last 10 s. GPUs: now." in shown.pages["/"], "a feed above the wall is of another time"
     assert "tight , last 10 s: continuous limit" in shown.pages["/"]
     assert f" wall={wall:.0f}" in shown.commands["status"]
     found = json.loads(shown.commands["status --json"])
-    assert (found["wall_watts"], found["gpu_power_watts"]) == (pytest.approx(wall), pytest.approx(gpus))  # fmt: skip
-    assert f"Wall ≥{watts(wall)}" in as_text(
-        [[(line, "")] for line in text_lines(shown.state, 0.3)]
-    )
-    assert json.loads(shown.commands["circuits --json"])["power"]["wall_watts"] == pytest.approx(wall)  # fmt: skip
+    assert (found["wall_watts"], found["gpu_power_watts"]) == (pytest.approx(wall), pytest.approx(gpus))
+    assert f"Wall ≥{watts(wall)}" in as_text([[(line, "")] for line in text_lines(shown.state, 0.3)])
+    assert json.loads(shown.commands["circuits --json"])["power"]["wall_watts"] == pytest.approx(wall)
 
 
 def test_the_readings_of_a_gpu_are_the_same_everywhere(shown: Shown) -> None:
-    power, heat = (shown.gpu.readings[name] for name in ("gpu_power_watts", "gpu_temperature_celsius"))  # fmt: skip
+    power, heat = (shown.gpu.readings[name] for name in ("gpu_power_watts", "gpu_temperature_celsius"))
     state: DashboardState = shown.state.with_doc(gpu_page(GPU), shown.gpu, 1.0)
     large = as_text(gpu_lines(state, GPU, 60, 160, 40, utc=True))
     for text in (watts(power), celsius(heat)):

@@ -54,14 +54,11 @@ async def test_an_ill_pager_and_kills_between_send_and_journal_lose_nothing_and_
     assert max((taken - dropped).values()) <= 2, taken  # at most one duplicate of each
     record_property("expected", "every incident is paged under one key; at most one duplicate each")
     record_property(
-        "observed",
-        f"{len(pager.opened)} incidents opened once each, {sum(dropped.values())} answers lost, 2 kills",
+        "observed", f"{len(pager.opened)} incidents opened once each, {sum(dropped.values())} answers lost, 2 kills"
     )
 
 
-async def _dies(
-    watch: Watch, pager: Pager, fake: FakeDriver, first: int, *, answered: bool
-) -> None:
+async def _dies(watch: Watch, pager: Pager, fake: FakeDriver, first: int, *, answered: bool) -> None:
     """Two more GPUs grow hot; kilowatch dies over the first of their pages, and is started again."""
     before = len(pager.opened)
 
@@ -123,9 +120,7 @@ async def test_a_clock_that_steps_and_a_restart_behind_it_miss_nothing_and_call_
     # A pager that answered too late is told again, under the same key.
     told = {(call.action, call.key) for call in pager.calls}
     assert Counter(action for action, _ in told) == {"trigger": 4, "resolve": 4}
-    days = {
-        call.body["payload"]["timestamp"][:10] for call in pager.calls if "payload" in call.body
-    }
+    days = {call.body["payload"]["timestamp"][:10] for call in pager.calls if "payload" in call.body}
     assert len(days) >= 3  # the clock was really stepped
 
 
@@ -148,9 +143,7 @@ async def test_a_journal_that_can_not_be_written_holds_no_page_up_and_is_caught_
             made = await asyncio.to_thread(watch.ask, "POST", "/api/v1/silences", asked)
             assert made["saved"] is False  # it holds, and says that a crash would forget it
             disk.be("ok")
-            await until(
-                "all on disk", lambda: "\nkilowatch_aggregator_journal_ok 1\n" in watch.page()
-            )
+            await until("all on disk", lambda: "\nkilowatch_aggregator_journal_ok 1\n" in watch.page())
             watch.kill()
             watch.start()
             await until("it again", lambda: len(watch.incidents()) == 1)

@@ -139,9 +139,7 @@ class Ward:
         while found is None:
             found = self.watch.get("/api/v1/silences")
         return [
-            one["id"]
-            for one in found["silences"]
-            if one["matchers"][0]["value"] == uuid and one["ends"] > found["at"]
+            one["id"] for one in found["silences"] if one["matchers"][0]["value"] == uuid and one["ends"] > found["at"]
         ]
 
     def standing(self, uuid: str) -> str:
@@ -178,9 +176,7 @@ async def test_killed_at_any_point_of_their_lives_alerts_are_paged_once_each(
         with watching(tmp_path / "watch", mosquitto, settings, program) as watch:
             (watch.folder / "mine.toml").write_text(RULES)
             async with collecting(mosquitto, tmp_path, fake):
-                await until(
-                    "the node", lambda: "gpus" in (watch.get(f"/api/v1/nodes/{NODE}") or {})
-                )
+                await until("the node", lambda: "gpus" in (watch.get(f"/api/v1/nodes/{NODE}") or {}))
                 ward = Ward(watch, pager, fake)
                 async with asyncio.TaskGroup() as group:
                     group.create_task(ward.kill())

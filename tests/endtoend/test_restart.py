@@ -59,8 +59,7 @@ def test_a_restart_keeps_history_and_sealed_files_are_plain_parquet(cluster: Clu
         assert watts == pytest.approx(wanted, rel=1e-6)
     with duckdb.connect() as plain:
         rows = plain.execute(
-            f"select epoch_ns(ts), gpu_power_watts from '{sealed}/*.parquet' where device = ?",
-            [uuid],
+            f"select epoch_ns(ts), gpu_power_watts from '{sealed}/*.parquet' where device = ?", [uuid]
         ).fetchall()
     assert rows
     assert {at: after.get(at) for at, _ in rows} == pytest.approx(dict(rows), rel=1e-6)

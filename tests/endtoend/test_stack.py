@@ -117,8 +117,11 @@ class Asked:
         now = time.time()
         found = ask(
             f"{self.url('prometheus')}/api/v1/query_range",
-            query=expr, start=f"{now - 300:.0f}", end=f"{now:.0f}", step="5",
-        )  # fmt: skip
+            query=expr,
+            start=f"{now - 300:.0f}",
+            end=f"{now:.0f}",
+            step="5",
+        )
         return list(found["data"]["result"])
 
     def influx(self, query: str) -> list[Any]:
@@ -249,9 +252,7 @@ def test_the_pages_are_clean_by_promtools_rules(stack: Asked) -> None:
 def test_the_page_for_dcgms_boards_has_no_faults_but_dcgms_own_names(stack: Asked) -> None:
     """Labels such as modelName, and counters without _total: its boards ask for them so."""
     code, found = lint(f"{stack.url('kilowatch')}/metrics/dcgm/dgx-01")
-    names = (
-        "'snake_case' not 'camelCase'", 'should have "_total" suffix', "not include type 'counter'",
-    )  # fmt: skip
+    names = ("'snake_case' not 'camelCase'", 'should have "_total" suffix', "not include type 'counter'")
     assert code in {0, 3}  # 3: readable, but not by the rules
     assert [line for line in found if not line.endswith(names)] == []
 

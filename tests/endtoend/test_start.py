@@ -31,7 +31,7 @@ class Started:
         self.port = free_port()
         self._mark = secrets.token_hex(8)
         command = [sys.executable, "-m", "kilowatch", *words, "--http", f"127.0.0.1:{self.port}"]
-        environment = {MARK: self._mark, "TERM": "xterm-256color", "XDG_STATE_HOME": str(folder), "TMPDIR": str(folder)}  # fmt: skip
+        environment = {MARK: self._mark, "TERM": "xterm-256color", "XDG_STATE_HOME": str(folder), "TMPDIR": str(folder)}
         self.terminal = Terminal(folder, command, (130, 30), environment)
 
     @property
@@ -59,11 +59,7 @@ class Started:
     @property
     def first(self) -> int:
         """The process that shows the dashboard."""
-        return next(
-            pid
-            for pid, line in self.processes.items()
-            if " kilowatch " in line and "--until-eof" not in line
-        )
+        return next(pid for pid, line in self.processes.items() if " kilowatch " in line and "--until-eof" not in line)
 
     def answers(self) -> bool:
         """Whether the pages are there."""
@@ -122,11 +118,9 @@ def test_a_start_is_on_the_screen_before_anything_answers(start: Start) -> None:
         seen.append(screen)
         return True
 
-    demo.terminal.wait(
-        "starting", address, holds=lambda screen: looked(screen) and "Quit" in screen
-    )
+    demo.terminal.wait("starting", address, holds=lambda screen: looked(screen) and "Quit" in screen)
     assert any("Quit" in each and "LIVE" not in each for each in seen)
-    demo.terminal.wait(address, holds=lambda screen: looked(screen) and f"{NODES}/{NODES} nodes reporting" in screen)  # fmt: skip
+    demo.terminal.wait(address, holds=lambda screen: looked(screen) and f"{NODES}/{NODES} nodes reporting" in screen)
     assert any(reporting(each) is not None for each in seen), "progress was shown"
     screen = demo.terminal.wait("LIVE", holds=lambda text: reporting(text) is None)
     assert address in screen.splitlines()[0]
@@ -150,9 +144,7 @@ MOMENTS: dict[str, Callable[[Started], object]] = {
     "the broker was started": lambda demo: len(demo.processes) > 2,
     "the pages answer": Started.answers,
     "the nodes are simulated": lambda demo: demo.of("stack.simulators"),
-    "some nodes report": lambda demo: (
-        reporting(demo.terminal.screen) or "nodes reporting" in demo.terminal.screen
-    ),
+    "some nodes report": lambda demo: reporting(demo.terminal.screen) or "nodes reporting" in demo.terminal.screen,
     "all nodes report": lambda demo: f"{NODES}/{NODES} nodes" in demo.terminal.screen,
 }
 

@@ -44,8 +44,7 @@ CLUSTER, HONEST, STOLEN, AGGREGATOR = "hall-1", "dgx01", "dgx02", "kilowatch-agg
 MOSQUITTO = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
 
 pytestmark = pytest.mark.skipif(
-    not Path(MOSQUITTO).exists() or shutil.which("openssl") is None,
-    reason="apt-get install mosquitto openssl",
+    not Path(MOSQUITTO).exists() or shutil.which("openssl") is None, reason="apt-get install mosquitto openssl"
 )
 
 
@@ -60,10 +59,11 @@ class Site:
         first = re.search(r"(^    kilowatch pki .*\n)+", DEPLOY.read_text(), re.MULTILINE)
         assert first is not None
         for line in first[0].splitlines():  # later ones belong to the life of a node
-            self.pki(line.strip().replace(
-                "--broker broker.example",
-                f"--broker 127.0.0.1 --port {self.port} --broker-folder {self.place}",
-            ))  # fmt: skip
+            self.pki(
+                line.strip().replace(
+                    "--broker broker.example", f"--broker 127.0.0.1 --port {self.port} --broker-folder {self.place}"
+                )
+            )
         self.nodes = {name: self._put(name, f"nodes/{name}") for name in (HONEST, STOLEN)}
         self.nodes[AGGREGATOR] = self._put(AGGREGATOR, f"aggregators/{AGGREGATOR}")
         self.http = f"127.0.0.1:{free_port()}"
@@ -80,9 +80,12 @@ class Site:
         arguments = shlex.split(line)
         assert arguments[0] == "kilowatch"
         subprocess.run(
-            [sys.executable, "-m", *arguments], cwd=self.folder, check=True, timeout=PATIENCE,
+            [sys.executable, "-m", *arguments],
+            cwd=self.folder,
+            check=True,
+            timeout=PATIENCE,
             env={**os.environ, "PYTHONPATH": str(DEPLOY.parents[1])},
-        )  # fmt: skip
+        )
 
     def kilowatch(self, *arguments: str) -> str:
         """Run a command, and return what it prints."""
@@ -96,9 +99,7 @@ class Site:
         """Put what was made for a machine into its /etc/kilowatch, as the page does for a node."""
         place = self.folder / f"etc-{name}"
         role = "aggregator" if name == AGGREGATOR else "node"
-        for line in re.findall(
-            r"^    (install .*/etc/kilowatch/?.*)$", DEPLOY.read_text(), re.MULTILINE
-        ):
+        for line in re.findall(r"^    (install .*/etc/kilowatch/?.*)$", DEPLOY.read_text(), re.MULTILINE):
             names = {"/etc/kilowatch": str(place), "nodes/dgx01": made, "node.": f"{role}."}
             command = reduce(lambda text, pair: text.replace(*pair), names.items(), line)
             subprocess.run(shlex.split(command), cwd=self.folder / "kilowatch-pki", check=True)
@@ -117,9 +118,7 @@ class Site:
     def start_broker(self) -> None:
         self.put_broker()
         settings = self.folder / "mosquitto.conf"
-        user = (
-            "user root\n" if os.geteuid() == 0 else ""
-        )  # else it drops to one without rights here
+        user = "user root\n" if os.geteuid() == 0 else ""  # else it drops to one without rights here
         settings.write_text(f"{user}include_dir {self.folder / 'conf.d'}\nlog_type error\n")
         (self.folder / "conf.d").mkdir()
         (self.folder / "conf.d" / "kilowatch.conf").symlink_to(self.place / "kilowatch.conf")
@@ -132,8 +131,7 @@ class Site:
 
     def start(self, name: str) -> None:
         command = "aggregate" if name == AGGREGATOR else "collect"
-        self.run(name, sys.executable, "-m", "kilowatch", command, "--config",
-                  str(self.nodes[name] / "kilowatch.toml"))  # fmt: skip
+        self.run(name, sys.executable, "-m", "kilowatch", command, "--config", str(self.nodes[name] / "kilowatch.toml"))
 
     def run(self, name: str, *command: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -149,9 +147,14 @@ class Site:
         role = "aggregator" if name == AGGREGATOR else "node"
         place = self.nodes[name]
         return BrokerConfig(
-            host="127.0.0.1", port=self.port, tls=True, ca_file=place / "ca.crt",
-            cert_file=place / f"{role}.crt", key_file=place / f"{role}.key", keepalive=5,
-        )  # fmt: skip
+            host="127.0.0.1",
+            port=self.port,
+            tls=True,
+            ca_file=place / "ca.crt",
+            cert_file=place / f"{role}.crt",
+            key_file=place / f"{role}.key",
+            keepalive=5,
+        )
 
 
 class Listener:
@@ -176,9 +179,7 @@ class Listener:
 
 
 @contextlib.asynccontextmanager
-async def listening(
-    broker: BrokerConfig, *filters: str, name: str = "listener"
-) -> AsyncIterator[Listener]:
+async def listening(broker: BrokerConfig, *filters: str, name: str = "listener") -> AsyncIterator[Listener]:
     async with connect(broker, client_id(name)) as client:
         listener = Listener(client)
         task = asyncio.create_task(listener.listen())
@@ -226,9 +227,7 @@ async def test_a_stolen_certificate_can_do_nothing_to_the_others(site: Site) -> 
         site.end()
 
 
-async def test_a_stolen_aggregators_certificate_releases_no_driver_and_forges_no_reading(
-    site: Site,
-) -> None:
+async def test_a_stolen_aggregators_certificate_releases_no_driver_and_forges_no_reading(site: Site) -> None:
     """The stolen certificate reads its cluster, sends commands that nodes obey in part, and writes what they retain; nothing else of theirs."""
     site.start_broker()
     names = {kind: topic(CLUSTER, HONEST, kind) for kind in Topic}
@@ -246,10 +245,7 @@ async def test_a_stolen_aggregators_certificate_releases_no_driver_and_forges_no
                 body = messages.encode(Command(kind=kind))
                 await thief.client.publish(names[Topic.COMMAND], body, qos=1)
             await until(
-                lambda: any(
-                    b"command_refused" in each for each in node.payloads(names[Topic.EVENT])
-                ),
-                "the refusal",
+                lambda: any(b"command_refused" in each for each in node.payloads(names[Topic.EVENT])), "the refusal"
             )
             session = frames.decode(node.payloads(names[Topic.FRAME])[-1]).session
             resend = Command(kind=CommandKind.RESEND, about=session, first=0, last=1)
@@ -259,9 +255,7 @@ async def test_a_stolen_aggregators_certificate_releases_no_driver_and_forges_no
             await until(lambda: OFFLINE in node.payloads(names[Topic.STATUS]), "what it may write")
 
             def last_status() -> NodeState:
-                return messages.decode(
-                    node.payloads(names[Topic.STATUS])[-1], CollectorStatus
-                ).state
+                return messages.decode(node.payloads(names[Topic.STATUS])[-1], CollectorStatus).state
 
             await until(lambda: last_status() is NodeState.ONLINE, "the node's answer")
             end = node.seqs(HONEST)[-1]
@@ -389,8 +383,7 @@ async def a_broker_of_its_own(site: Site) -> None:
     settings = site.folder / "pretended.conf"
     settings.write_text(
         f"listener {port} 127.0.0.1\nallow_anonymous true\ncafile {place}/ca.crt\n"
-        f"certfile {place}/node.crt\nkeyfile {place}/node.key\n"
-        + ("user root\n" if os.geteuid() == 0 else "")
+        f"certfile {place}/node.crt\nkeyfile {place}/node.key\n" + ("user root\n" if os.geteuid() == 0 else "")
     )
     site.run("pretended", MOSQUITTO, "-c", str(settings))
     wait_for_port(port)
@@ -441,9 +434,5 @@ def stored(site: Site) -> float:
             page = answer.read().decode()
     except OSError:
         return 0.0
-    lines = [
-        line
-        for line in page.splitlines()
-        if line.startswith("kilowatch_aggregator_frames_stored_total")
-    ]
+    lines = [line for line in page.splitlines() if line.startswith("kilowatch_aggregator_frames_stored_total")]
     return float(lines[0].rsplit(" ", 1)[1]) if lines else 0.0

@@ -32,8 +32,9 @@ class Stage:
         """Begin, or begin again at the same address."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.live_fleet", "--nodes", "8", "--http", self.http],
-            stdout=subprocess.DEVNULL, cwd=ROOT,
-        )  # fmt: skip
+            stdout=subprocess.DEVNULL,
+            cwd=ROOT,
+        )
 
     def kill(self) -> None:
         """With no chance to say goodbye."""
@@ -54,9 +55,7 @@ def stage() -> Iterator[Stage]:
 def top(stage: Stage, folder: Path, size: tuple[int, int], **environment: str) -> Terminal:
     """The dashboard on it."""
     command = [sys.executable, "-m", "kilowatch", "top", stage.http]
-    return Terminal(
-        folder, command, size, {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **environment}
-    )
+    return Terminal(folder, command, size, {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **environment})
 
 
 def sound(terminal: Terminal, screen: str, size: tuple[int, int]) -> None:
@@ -94,10 +93,14 @@ def test_the_window_changes_its_size_in_the_middle(tmp_path: Path, stage: Stage)
     try:
         terminal.wait("● LIVE", "PDU-002A")
         for view, size, word in (
-            ("3", (200, 50), "Events"), ("5", (61, 17), "sev"), ("4", (160, 50), "of what trips it"),
-            ("2", (40, 10), "too small"), ("6", (120, 40), "islands"), ("1", (20, 4), "LIVE"),
+            ("3", (200, 50), "Events"),
+            ("5", (61, 17), "sev"),
+            ("4", (160, 50), "of what trips it"),
+            ("2", (40, 10), "too small"),
+            ("6", (120, 40), "islands"),
+            ("1", (20, 4), "LIVE"),
             ("1", (80, 24), "Alerts by cause"),
-        ):  # fmt: skip
+        ):
             terminal.press(view)
             terminal.resize(*size)
             sound(terminal, terminal.wait(word), size)
@@ -148,9 +151,7 @@ def test_a_wall_clock_that_jumps_moves_nothing(tmp_path: Path, stage: Stage) -> 
             clock.step(seconds)
             at = re.search(r"\d\d:\d\d:\d\dZ", terminal.screen)
             assert at is not None
-            screen = terminal.wait(
-                "● LIVE", "data ", holds=lambda text, was=at[0]: was not in text.splitlines()[0]
-            )  # type: ignore[misc]
+            screen = terminal.wait("● LIVE", "data ", holds=lambda text, was=at[0]: was not in text.splitlines()[0])  # type: ignore[misc]
             sound(terminal, screen, (120, 40))
             assert not re.search(r"data -|data \d+ [hd] old", screen)
         assert before

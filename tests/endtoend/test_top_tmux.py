@@ -66,9 +66,7 @@ class Demo:
     def up(self) -> bool:
         """Whether both nodes and their circuits are there."""
         try:
-            return (
-                len(self.get("nodes")["nodes"]) == 2 and len(self.get("circuits")["circuits"]) == 2
-            )
+            return len(self.get("nodes")["nodes"]) == 2 and len(self.get("circuits")["circuits"]) == 2
         except OSError:
             return False
 
@@ -181,10 +179,7 @@ def relieve(demo: Demo, terminal: Terminal) -> None:
     terminal.press("4", "s")
     screen = terminal.wait("▼what next", "TRIP", "1 of 2")
     rows = [line for line in screen.splitlines()[4:] if "office-" in line[:40]]
-    trips = {
-        circuit["id"]: circuit["trip_seconds"]["earliest"]
-        for circuit in demo.get("circuits")["circuits"]
-    }
+    trips = {circuit["id"]: circuit["trip_seconds"]["earliest"] for circuit in demo.get("circuits")["circuits"]}
     first = min(trips, key=lambda name: math.inf if trips[name] is None else trips[name])
     assert first in rows[0]
     assert "TRIP" in rows[0]
@@ -215,10 +210,7 @@ def keep(folder: Path, terminal: Terminal) -> None:
     terminal.wait("PNG of the screen")
     terminal.write("svg")
     terminal.press("Enter")
-    wait_until(
-        lambda: any(one.read_text().rstrip().endswith("</svg>") for one in folder.glob("*.svg")),
-        "the picture",
-    )
+    wait_until(lambda: any(one.read_text().rstrip().endswith("</svg>") for one in folder.glob("*.svg")), "the picture")
     (picture,) = folder.glob("*.svg")
     text = " ".join(ElementTree.parse(picture).getroot().itertext())
     assert "LOST" in text

@@ -17,9 +17,8 @@ class Terminal:
     """One window of a tmux server of its own."""
 
     def __init__(
-        self, folder: Path, command: Sequence[str], size: tuple[int, int],
-        environment: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self, folder: Path, command: Sequence[str], size: tuple[int, int], environment: Mapping[str, str] | None = None
+    ) -> None:
         """Start a command in a folder."""
         assert TMUX is not None
         self._tmux = [TMUX, "-S", str(folder / "tmux.sock"), "-f", "/dev/null"]
@@ -27,9 +26,24 @@ class Terminal:
         width, height = map(str, size)
         # A size in the environment, as pytest's, would count more than the terminal's own.
         self._run(
-            "new-session", "-d", "-s", "main", "-x", width, "-y", height, "-c", str(folder), *more,
-            "--", "sh", "-c", 'env -u COLUMNS -u LINES "$@"; echo $? > exit', "sh", *command,
-        )  # fmt: skip
+            "new-session",
+            "-d",
+            "-s",
+            "main",
+            "-x",
+            width,
+            "-y",
+            height,
+            "-c",
+            str(folder),
+            *more,
+            "--",
+            "sh",
+            "-c",
+            'env -u COLUMNS -u LINES "$@"; echo $? > exit',
+            "sh",
+            *command,
+        )
         self._exit = folder / "exit"
         # What it printed last stays to be read when it has ended.
         self._run("set-option", "-t", "main", "remain-on-exit", "on")

@@ -113,10 +113,7 @@ class Watch:
 
     def page(self) -> str:
         """Return /metrics; nothing while it does not serve."""
-        with (
-            contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://{self.http}/metrics", timeout=5) as answer,
-        ):
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self.http}/metrics", timeout=5) as answer:
             return str(answer.read().decode())
         return ""
 
@@ -133,9 +130,7 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watching(
-    folder: Path, broker: Broker, settings: str, program: str = "kilowatch"
-) -> Iterator[Watch]:
+def watching(folder: Path, broker: Broker, settings: str, program: str = "kilowatch") -> Iterator[Watch]:
     """Run one, show its log when a test fails, and leave nothing behind."""
     watch = Watch(folder, broker, settings)
     watch.program = program

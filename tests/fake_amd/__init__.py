@@ -30,10 +30,7 @@ from tests.fake_driver.build import build
 
 HERE = Path(__file__).resolve().parent
 VARIABLE = "KILOWATCH_FAKE_AMD"
-FUNCTIONS = [
-    *re.findall(r"^unsigned (amdsmi_\w+)\(", (HERE / "amdsmi.c").read_text(), re.MULTILINE),
-    "open",
-]
+FUNCTIONS = [*re.findall(r"^unsigned (amdsmi_\w+)\(", (HERE / "amdsmi.c").read_text(), re.MULTILINE), "open"]
 """What is counted; `open` is each opening of a file of a GPU."""
 GIB = 1 << 30
 EPERM = 1
@@ -80,13 +77,8 @@ class FakeAmd(ScriptedDriver):
         self._shim = build("sysfs.so", [HERE / "sysfs.c"], FUNCTIONS, VARIABLE)
         self._library = None
         if library:
-            lacking = "".join(
-                f"#define {name} static __attribute__((unused)) lacking_{name}\n"
-                for name in without
-            )
-            self._library = build(
-                "libamd_smi.so", [HERE / "amdsmi.c"], FUNCTIONS, VARIABLE, defines=lacking
-            )
+            lacking = "".join(f"#define {name} static __attribute__((unused)) lacking_{name}\n" for name in without)
+            self._library = build("libamd_smi.so", [HERE / "amdsmi.c"], FUNCTIONS, VARIABLE, defines=lacking)
         for gpu in range(gpus):
             self._device(gpu, device, memory, watts)
         self.load()
@@ -199,9 +191,7 @@ class FakeAmd(ScriptedDriver):
         place = self.root / f"sys/class/kfd/kfd/proc/{pid}/vram_{self._gpu_id(gpu)}"
         self._write_text(place, f"{memory}\n")
 
-    def library(
-        self, name: str, *values: int, gpu: int | None = None, error: int | None = None
-    ) -> None:
+    def library(self, name: str, *values: int, gpu: int | None = None, error: int | None = None) -> None:
         """Set the answer of a function of the library, of one GPU or of all."""
         fact = ("e", str(error)) if error is not None else ("u", " ".join(map(str, values)))
         self._put(self._who(gpu), name, fact)
@@ -257,13 +247,10 @@ class FakeAmd(ScriptedDriver):
             node = nodes / str(gpu + 1)
             bus = int(self.pci(gpu)[5:7], 16)
             self._write_text(node / "gpu_id", f"{self._gpu_id(gpu)}\n")
-            self._write_text(
-                node / "properties", f"simd_count 1216\nlocation_id {bus << 8}\ndomain 0\n"
-            )
+            self._write_text(node / "properties", f"simd_count 1216\nlocation_id {bus << 8}\ndomain 0\n")
             for number, peer in enumerate(each for each in range(self._count) if each != gpu):
                 self._write_text(
-                    node / f"io_links/{number}/properties",
-                    f"type 11\nnode_from {gpu + 1}\nnode_to {peer + 1}\n",
+                    node / f"io_links/{number}/properties", f"type 11\nnode_from {gpu + 1}\nnode_to {peer + 1}\n"
                 )
 
     @staticmethod

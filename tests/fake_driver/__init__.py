@@ -35,9 +35,7 @@ class ScriptedDriver:
 
     def calls(self) -> dict[str, int]:
         """How often each function was called, by all processes together."""
-        return {
-            name: count for name, count in zip(self._names, self._counters(), strict=False) if count
-        }
+        return {name: count for name, count in zip(self._names, self._counters(), strict=False) if count}
 
     @property
     def hanging(self) -> int:
@@ -52,10 +50,7 @@ class ScriptedDriver:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -82,8 +77,5 @@ class ScriptedDriver:
                     file.write(f"{key}\t{kind}\t{text}\n")
             new.rename(self.folder / "control")
             self._writes += 1
-            with (
-                (self.folder / "calls").open("r+b") as counters,
-                mmap.mmap(counters.fileno(), 0) as page,
-            ):
+            with (self.folder / "calls").open("r+b") as counters, mmap.mmap(counters.fileno(), 0) as page:
                 page[-8:] = struct.pack("Q", self._writes)

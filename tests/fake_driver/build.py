@@ -54,16 +54,7 @@ def _compile(folder: Path, library: str, sources: Sequence[Path], headers: Seque
     places = dict.fromkeys([folder, HERE, *(file.parent for file in (*headers, *sources))])
     names = [*map(str, sources), str(folder / "stubs.c")]
     done = subprocess.run(
-        [
-            compiler,
-            *flags,
-            *(f"-I{place}" for place in places),
-            "-o",
-            str(new),
-            *names,
-            "-lpthread",
-            "-ldl",
-        ],
+        [compiler, *flags, *(f"-I{place}" for place in places), "-o", str(new), *names, "-lpthread", "-ldl"],
         check=False,
         capture_output=True,
         text=True,

@@ -48,9 +48,7 @@ NO_MEMORY = 0xFFFF_FFFF_FFFF_FFFF
 class FakeDriver(ScriptedDriver):
     """The driver of one machine, scripted through a folder."""
 
-    def __init__(
-        self, folder: Path, gpus: int = 8, profile: dict[str, Fact] = H100, links: int = 18
-    ) -> None:
+    def __init__(self, folder: Path, gpus: int = 8, profile: dict[str, Fact] = H100, links: int = 18) -> None:
         super().__init__(folder / "nvml", functions())
         self._library = build()
         self._facts = {f"* {key}": fact for key, fact in profile.items()}
@@ -128,9 +126,7 @@ class FakeDriver(ScriptedDriver):
             self._put("*", f"excluded/{number}", ("t", address))
         self._write()
 
-    def call(
-        self, key: str, *values: float | str, gpu: int | None = None, error: int | None = None
-    ) -> None:
+    def call(self, key: str, *values: float | str, gpu: int | None = None, error: int | None = None) -> None:
         """Set the answer of a function (`name` or `name/argument`), of one GPU or of all."""
         if error is not None:
             self._put(self._who(gpu), key, ("e", str(error)))
@@ -195,7 +191,7 @@ class FakeDriver(ScriptedDriver):
         """Split a GPU into instances, or make it whole again without any. A part has `instance` (its GPU
         instance) and may have `compute`, `profile`, `slices`, `memory` (MiB), `used`, `processes`, `placement` (its
         first memory slice; told to nobody without) and GPM metrics by id (`gpm 2`)."""
-        for key in [key for key in self._facts if key.startswith((f"{gpu} mig", f"{gpu} nvmlGpuInstance"))]:  # fmt: skip
+        for key in [key for key in self._facts if key.startswith((f"{gpu} mig", f"{gpu} nvmlGpuInstance"))]:
             del self._facts[key]
         self._put(gpu, "nvmlDeviceGetMigMode", ("u", f"{int(bool(parts))} {int(bool(parts))}"))
         self._put(gpu, "nvmlDeviceGetMaxMigDeviceCount", ("u", "7"))
@@ -205,23 +201,17 @@ class FakeDriver(ScriptedDriver):
             used, slices = int(part.get("used", 1024)), int(part.get("slices", 1))
             facts: dict[str, Fact] = {
                 "nvmlDeviceGetUUID": ("t", self.mig_uuid(gpu, int(part["instance"]))),
-                "nvmlDeviceGetName": (
-                    "t",
-                    f"{name} MIG {part['profile']}" if "profile" in part else name,
-                ),
+                "nvmlDeviceGetName": ("t", f"{name} MIG {part['profile']}" if "profile" in part else name),
                 "nvmlDeviceGetGpuInstanceId": ("u", str(part["instance"])),
                 "nvmlDeviceGetComputeInstanceId": ("u", str(part.get("compute", 0))),
                 "nvmlDeviceGetAttributes_v2": ("u", f"{16 * slices} {slices} {slices} {mib}"),
-                "nvmlDeviceGetMemoryInfo_v2": (
-                    "u",
-                    f"{mib << 20} 0 {mib - used << 20} {used << 20}",
-                ),
+                "nvmlDeviceGetMemoryInfo_v2": ("u", f"{mib << 20} 0 {mib - used << 20} {used << 20}"),
                 "nvmlDeviceGetComputeRunningProcesses_v3": ("u", str(part.get("processes", 0))),
             }
             for key, fact in facts.items():
                 self._put(gpu, f"{own} {key}", fact)
             if "placement" in part:
-                self._put(gpu, f"nvmlGpuInstanceGetInfo/{part['instance']}", ("u", str(part["placement"])))  # fmt: skip
+                self._put(gpu, f"nvmlGpuInstanceGetInfo/{part['instance']}", ("u", str(part["placement"])))
             for key in [key for key in part if key.startswith("gpm ")]:
                 self._put(gpu, f"{key}/{part['instance']}", ("d", str(part[key])))
         self._write()
@@ -231,9 +221,7 @@ class FakeDriver(ScriptedDriver):
         """The UUID of a MIG instance by the index of its GPU and its number."""
         return f"MIG-fade0000-0000-4000-{instance:04}-{gpu:012}"
 
-    def link(
-        self, gpu: int, number: int, *, state: int | None = None, peer: int | None = None
-    ) -> None:
+    def link(self, gpu: int, number: int, *, state: int | None = None, peer: int | None = None) -> None:
         """Set the state of a link, or connect it to another GPU (`peer`, an index)."""
         if peer is not None:
             self._link(gpu, number, 0, self.pci(peer))

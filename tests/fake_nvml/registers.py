@@ -42,9 +42,7 @@ class Registers:
         """Return what a GPU drew between two times, seconds since 1970."""
         return self.joules(gpu, end) - self.joules(gpu, begin)
 
-    def of(
-        self, allocations: Iterable[Mapping[str, Any]], numbers: Mapping[str, int]
-    ) -> tuple[float, float]:
+    def of(self, allocations: Iterable[Mapping[str, Any]], numbers: Mapping[str, int]) -> tuple[float, float]:
         """Return what GPUs drew in allocations that have ended and do not overlap, and by how much that may be off where
         registers stood still around an edge. `numbers`: of the GPUs by UUID."""
         truth = slack = 0.0

@@ -45,12 +45,7 @@ OPTIONS = (
     ("outage", float, 600.0, "seconds without a broker, with the first seed"),
     ("backlog", int, 600, "frames that each node of a fleet of twice as many has kept, likewise"),
     ("stop", float, 60.0, "seconds for which a part is stopped by a signal"),
-    (
-        "rounds",
-        int,
-        40,
-        "how often the GPUs of each node change seven times while frames are missing",
-    ),
+    ("rounds", int, 40, "how often the GPUs of each node change seven times while frames are missing"),
     ("sessions", int, 2000, "sessions of a reconnect storm"),
     ("soak", seconds, 3600.0, "seconds of the soak, over all seeds, or 24h"),
     ("fleet", int, 7200, "seconds for which the memory of an aggregator with a fleet is watched"),
@@ -67,11 +62,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=kind, default=usual, help=f"{text} [{usual:g}]")
     parser.add_argument("--jobs", type=int, default=1, help="tests at a time [1]")
     parser.add_argument("--only", default="", help="run only these, as -k of pytest; no page")
-    parser.add_argument(
-        "--again",
-        action="store_true",
-        help="with --only: put their rows into the page that is there",
-    )
+    parser.add_argument("--again", action="store_true", help="with --only: put their rows into the page that is there")
     options = parser.parse_args()
     given = {name: getattr(options, name.replace("-", "_")) for name, *_ in OPTIONS}
     for name, value in given.items():
@@ -86,9 +77,7 @@ def main() -> int:
         f"Command: `python -m tests.faults {shlex.join(sys.argv[1:])}`"
     )
     command = f"python -m tests.faults {shlex.join(sys.argv[1:])}"
-    report = Report(
-        head, page=options.again or not options.only, again=command if options.again else ""
-    )
+    report = Report(head, page=options.again or not options.only, again=command if options.again else "")
     ours = [path for path in sorted(FOLDER.glob("test_*.py")) if "@fault(" in path.read_text()]
     ours.sort(key=lambda path: path.name != LONGEST)
     others = [test for tests in ELSEWHERE.values() for test in tests]

@@ -64,9 +64,7 @@ class _Link:
         """End it without a goodbye."""
         for writer in (self.near, self.far):
             with contextlib.suppress(OSError):
-                writer.get_extra_info("socket").setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE
-                )
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             writer.transport.abort()
 
 
@@ -185,12 +183,7 @@ class Chaos:
             raise
 
     async def _pump(
-        self,
-        link: _Link,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        *,
-        client: bool,
+        self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, client: bool
     ) -> None:
         """Read one direction; a task beside it writes when it is time."""
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -224,15 +217,9 @@ class Chaos:
     def _delay(self) -> float:
         weather = self.weather
         stalled = self._dice.random() < weather.stall_chance
-        return (
-            weather.latency
-            + weather.jitter * self._dice.random()
-            + (weather.stall if stalled else 0.0)
-        )
+        return weather.latency + weather.jitter * self._dice.random() + (weather.stall if stalled else 0.0)
 
-    async def _deliver(
-        self, queue: asyncio.Queue[tuple[float, bytes] | None], writer: asyncio.StreamWriter
-    ) -> None:
+    async def _deliver(self, queue: asyncio.Queue[tuple[float, bytes] | None], writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while (entry := await queue.get()) is not None:
                 due, chunk = entry

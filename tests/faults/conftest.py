@@ -20,9 +20,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def observe(
-    request: pytest.FixtureRequest, record_property: Callable[[str, object], None], seed: int
-) -> Observe:
+def observe(request: pytest.FixtureRequest, record_property: Callable[[str, object], None], seed: int) -> Observe:
     """Write what was observed where `tests.faults.report` finds it."""
     function = request.function
     record_property("number", function.fault.number)

@@ -54,7 +54,7 @@ class DamagedKind:
 
 def _newer_json(raw: bytes) -> bytes:
     tree = msgspec.json.decode(raw)
-    tree = {**tree, "version": 99} if isinstance(tree, dict) and "version" in tree else {"version": 99, "content": tree}  # fmt: skip
+    tree = {**tree, "version": 99} if isinstance(tree, dict) and "version" in tree else {"version": 99, "content": tree}
     return msgspec.json.encode(tree)
 
 
@@ -156,7 +156,9 @@ DAMAGES = (
     Damage("unreadable", _unreadable),
     Damage("newer", _newer, lambda kind: kind.newer is not None),
 )
-SORTS = tuple(one for one in DAMAGES if one.name in {"empty", "cut at 5/10", "flipped at 3/10", "zeros", "folder", "unreadable"})  # fmt: skip
+SORTS = tuple(
+    one for one in DAMAGES if one.name in {"empty", "cut at 5/10", "flipped at 3/10", "zeros", "folder", "unreadable"}
+)
 """One damage of each sort that fits any file."""
 
 
@@ -166,9 +168,7 @@ async def make(folder: Path, *, influx: bool = False) -> None:
     scene.store = StoreConfig(write_seconds=1.0, seal_seconds=5.0)
     if influx:
         url = f"http://127.0.0.1:{free_port()}"
-        scene.store = StoreConfig(
-            kind=StoreKind.INFLUXDB, write_seconds=1.0, influxdb=InfluxConfig(url=url)
-        )
+        scene.store = StoreConfig(kind=StoreKind.INFLUXDB, write_seconds=1.0, influxdb=InfluxConfig(url=url))
     data = folder / "run" / "data"
     async with scene.running():
         await scene.everything()
@@ -182,9 +182,7 @@ async def make(folder: Path, *, influx: bool = False) -> None:
         assert signer_of(data) is not None
         if influx:
             (data / "spool" / "taken").write_text("0 1\n")
-        (data / publisher.NAME).write_bytes(
-            msgspec.json.encode(publisher.Announced(), enc_hook=str)
-        )
+        (data / publisher.NAME).write_bytes(msgspec.json.encode(publisher.Announced(), enc_hook=str))
         if not influx:
             scene.clock.ahead += 40 * DAY
         for _ in range(12):

@@ -18,9 +18,7 @@ def compiled(source: Path, folder: Path) -> Path:
     if compiler is None:
         raise FileNotFoundError("no C compiler: apt-get install gcc")
     library = folder / source.with_suffix(".so").name
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True
-    )
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
     return library
 
 
@@ -42,11 +40,7 @@ class FailingDisk:
     @property
     def environment(self) -> dict[str, str]:
         """What a process must have in its environment to have this disk."""
-        found = {
-            "LD_PRELOAD": str(self._library),
-            "KILOWATCH_DISK": str(self._mode),
-            "KILOWATCH_DISK_PATH": self._part,
-        }
+        found = {"LD_PRELOAD": str(self._library), "KILOWATCH_DISK": str(self._mode), "KILOWATCH_DISK_PATH": self._part}
         if self._synced.exists():
             found["KILOWATCH_DISK_SYNCED"] = str(self._synced)
         return found

@@ -8,17 +8,7 @@ from dataclasses import dataclass, field
 
 from api.alerts import AlertState
 from tests.faults.injection import Condition, Injection, mentioned
-from tests.faults.injection_scene import (
-    CHANNEL,
-    CIRCUIT,
-    HONEST,
-    METER,
-    NODES,
-    PROBE,
-    RULE,
-    VICTIM,
-    Scene,
-)
+from tests.faults.injection_scene import CHANNEL, CIRCUIT, HONEST, METER, NODES, PROBE, RULE, VICTIM, Scene
 
 VICTIMS = (VICTIM, RULE, CIRCUIT, CHANNEL, METER, "victim-budget", "victim-ups")
 PACKAGES = ("aggregator.service", "aggregator.impairments", "aggregator.stats", "aggregator.alerting", "aggregator.electrical",
@@ -48,11 +38,13 @@ class FaultResult:
     @property
     def good(self) -> bool:
         """Whether it cost no more than it may, and was said."""
-        return (not self.raised or (self.named and self.alerted)) and self.paged and self.stored and self.recovered  # fmt: skip
+        return (not self.raised or (self.named and self.alerted)) and self.paged and self.stored and self.recovered
 
     def __str__(self) -> str:
-        wrong = [name for name in ("named", "alerted", "paged", "stored", "recovered") if not getattr(self, name)]  # fmt: skip
-        return f"{self.name}: raised {self.raised} times, not {', '.join(wrong)}; {sorted(self.parts)}; left {self.left}"
+        wrong = [name for name in ("named", "alerted", "paged", "stored", "recovered") if not getattr(self, name)]
+        return (
+            f"{self.name}: raised {self.raised} times, not {', '.join(wrong)}; {sorted(self.parts)}; left {self.left}"
+        )
 
 
 def of_victim(frame: types.FrameType) -> bool:
@@ -71,7 +63,7 @@ def _of_others(text: str) -> bool:
 
 async def inject(
     scene: Scene, name: str, function: types.FunctionType, condition: Condition, number: int, *, once: bool
-) -> FaultResult:  # fmt: skip
+) -> FaultResult:
     """Make a function raise, once or until it is said (for five seconds at most), while everything
     happens to the victim and one fault to an honest node."""
     result = FaultResult(name)
@@ -132,18 +124,14 @@ def _left(scene: Scene) -> list[str]:
     """Return what is still impaired; a task that was started again counts as healthy after half a
     minute only."""
     current = scene.aggregator.impairments.current()
-    return [
-        f"{one.rule} {one.part}"
-        for one in current
-        if not one.rule.startswith("task_") and one.until is None
-    ] + [f"pause of {name}" for name in scene.pauses()]
+    return [f"{one.rule} {one.part}" for one in current if not one.rule.startswith("task_") and one.until is None] + [
+        f"pause of {name}" for name in scene.pauses()
+    ]
 
 
 def _look(scene: Scene, injection: Injection, result: FaultResult, began: int) -> None:
     """Note whether the injection is named, and whether an alert of it began after it or names it."""
-    found = [
-        one for one in scene.aggregator.impairments.current() if injection.marker in one.reason
-    ]
+    found = [one for one in scene.aggregator.impairments.current() if injection.marker in one.reason]
     result.parts |= {f"{one.rule} {one.part}{' whole' if one.whole else ''}" for one in found}
     result.named |= bool(found)
     try:

@@ -28,7 +28,7 @@ WHOLE = {
     r"alerts\.journal\.queue\.DeliveryQueue\.show": _GATE,
     r"alerts\.delivery\.clock\.DeliveryClock\.monotonic": _CLOCK,
     r"alerts\.incidents\.state\.IncidentChanges\.(__bool__|then)": _GATE,
-}  # fmt: skip
+}
 """By pattern, with the reason."""
 
 EXEMPT = {
@@ -39,7 +39,7 @@ EXEMPT = {
     r"power\.meters\..*": "called by the task of each meter, which is supervised by itself",
     r"aggregator\.load\..*": "measures real CPU time, which stands still in virtual time",
     r"aggregator\.store\.protocol\.Frames\.__len__": "called by len() of NumPy and of this test's audit too",
-}  # fmt: skip
+}
 """Not injected, with the reason."""
 
 _BEGUN = "the loop of a task, entered once at the start; a task that ends is started again"
@@ -59,6 +59,6 @@ UNRAISED = {
     r"alerts\.rules\.of_jobs\.SlowInJob\._forget": "called every five seconds, where a GPU has changed hands since",
     r"telemetry\.files\.private_file\.(make_folder|write)": "called every five minutes, where the past of the fitness has grown",
     r"power\.report\.load_profile\.LoadProfile\.__init__": "called when a month begins",
-}  # fmt: skip
+}
 """Functions that run in the scene but that no fault can be raised in once it is under way, with the reason.
 Any other function that is never raised fails the test."""

@@ -79,7 +79,7 @@ async def injected(folder: Path, prefix: str, part: int, parts: int) -> Injected
     with quiet():
         every = await run_functions(folder / "first")
         assert len(every) > 600
-        names = [name for name in every if re.match(prefix, name) and reason_of(EXEMPT, name) is None]  # fmt: skip
+        names = [name for name in every if re.match(prefix, name) and reason_of(EXEMPT, name) is None]
         return await _injected(folder, names[part::parts])
 
 

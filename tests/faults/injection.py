@@ -44,12 +44,7 @@ def functions(packages: tuple[str, ...]) -> dict[types.CodeType, tuple[str, type
     return found
 
 
-def _collect(
-    found: dict[types.CodeType, tuple[str, types.FunctionType]],
-    path: str,
-    names: Any,
-    module: str,
-) -> None:
+def _collect(found: dict[types.CodeType, tuple[str, types.FunctionType]], path: str, names: Any, module: str) -> None:
     for name, value in list(names.items()):
         for function in _unwrapped(value):
             if function.__module__ == module and not function.__code__.co_filename.startswith("<"):
@@ -79,7 +74,9 @@ def recorded(codes: dict[types.CodeType, Any]) -> Iterator[set[types.CodeType]]:
         if event == "call" and frame.f_code in codes:
             ran.add(frame.f_code)
 
-    threading.setprofile_all_threads(profile) if hasattr(threading, "setprofile_all_threads") else threading.setprofile(profile)  # fmt: skip
+    threading.setprofile_all_threads(profile) if hasattr(threading, "setprofile_all_threads") else threading.setprofile(
+        profile
+    )
     sys.setprofile(profile)
     try:
         yield ran
@@ -105,11 +102,7 @@ class Injection:
         """Raise in calls that meet the condition, in the block."""
         function, code = self._function, self._function.__code__
         whole = types.FunctionType(
-            code,
-            function.__globals__,
-            function.__name__,
-            function.__defaults__,
-            function.__closure__,
+            code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
         )
         whole.__kwdefaults__ = function.__kwdefaults__
 
@@ -159,9 +152,7 @@ def _trampoline(code: types.CodeType) -> types.CodeType:
     return made.replace(co_name=code.co_name, co_filename=code.co_filename)
 
 
-def mentioned(
-    frame: types.FrameType, victims: tuple[str, ...], others: Callable[[str], bool]
-) -> bool:
+def mentioned(frame: types.FrameType, victims: tuple[str, ...], others: Callable[[str], bool]) -> bool:
     """Return whether the nearest of the callers that concerns single things concerns a victim.
 
     The arguments of a call are looked at first, then the variables of its callers.

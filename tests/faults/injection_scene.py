@@ -156,9 +156,7 @@ class Scene:
     store: StoreConfig = field(default_factory=lambda: StoreConfig(write_seconds=1.0))
     gpu_watts: dict[str, float] = field(default_factory=dict)
     """Watts of each GPU of a node. [300]"""
-    names: list[str] = field(
-        default_factory=lambda: [VICTIM, *(f"{HONEST}-{n}" for n in range(NODES)), PROBE]
-    )
+    names: list[str] = field(default_factory=lambda: [VICTIM, *(f"{HONEST}-{n}" for n in range(NODES)), PROBE])
     often: tuple[str, ...] = NOW_AND_THEN
     """Periods that are two seconds here."""
     skipped: set[int] = field(default_factory=set)
@@ -169,7 +167,7 @@ class Scene:
         """Run the aggregator until the end of the block."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "rules.toml").write_text(RULES)
-        channels = {name: self.pager.settings(self.folder, **RATE) for name in (CHANNEL, "honest-channel")}  # fmt: skip
+        channels = {name: self.pager.settings(self.folder, **RATE) for name in (CHANNEL, "honest-channel")}
         config = AggregatorConfig(
             data_dir=self.folder / "data",
             listen=f"127.0.0.1:{free_port()}",
@@ -195,9 +193,14 @@ class Scene:
             one.impairments._wall = one.electrical._clock = time.time_ns
             timings = self.aggregator.alerting._timings
             self.aggregator.alerting._timings = msgspec.structs.replace(
-                timings, settle=0.5, settle_recurring=0.5, storm_size=10_000, flap_start=10_000,
-                together=0.5, ticket_wait=0.5,
-            )  # fmt: skip
+                timings,
+                settle=0.5,
+                settle_recurring=0.5,
+                storm_size=10_000,
+                flap_start=10_000,
+                together=0.5,
+                ticket_wait=0.5,
+            )
             stop = asyncio.Event()
             async with self.pager.listening():
                 task = asyncio.create_task(self.aggregator.run(stop))
@@ -258,9 +261,7 @@ class Scene:
     def _sending(self) -> bool:
         parts = self.aggregator.alerting._parts
         return parts is not None and any(
-            not task.done()
-            for one in parts.outbox._workers.values()
-            for task in one._in_flight.values()
+            not task.done() for one in parts.outbox._workers.values() for task in one._in_flight.values()
         )
 
     async def second(self, parts: int = 2) -> None:
@@ -295,11 +296,17 @@ class Scene:
     def inventory(self, name: str, version: int = 0) -> None:
         """Deliver a node's inventory."""
         gpus = tuple(
-            Gpu(uuid=f"GPU-{name}-{i}", index=i, name="NVIDIA H100 80GB HBM3", pci=f"0000:{i + 1:02x}:00.0", power_limit_watts=700.0)
+            Gpu(
+                uuid=f"GPU-{name}-{i}",
+                index=i,
+                name="NVIDIA H100 80GB HBM3",
+                pci=f"0000:{i + 1:02x}:00.0",
+                power_limit_watts=700.0,
+            )
             for i in range(2)
-        )  # fmt: skip
+        )
         links = tuple(Link(gpu=gpu.uuid, number=0, peer="switch") for gpu in gpus)
-        body = Inventory(node=name, session=1, version=version, taken_at=time.time_ns(), gpus=gpus, links=links)  # fmt: skip
+        body = Inventory(node=name, session=1, version=version, taken_at=time.time_ns(), gpus=gpus, links=links)
         self.deliver(name, Topic.INVENTORY, messages.encode(body))
 
     def jobs(self, name: str, version: int = 0, ended: int = 0) -> None:
@@ -308,15 +315,21 @@ class Scene:
         keys = [JobKey("slurm", name, str(number)) for number in range(2)]
         begin = START - 3600 * 10**9
         body = NodeJobs(
-            session=1, version=version, at=now,
+            session=1,
+            version=version,
+            at=now,
             jobs=tuple(Job(key=key, name="train", user="ann", account=name, begin=begin) for key in keys),
             allocations=tuple(
-                Allocation(job=key, gpu=f"GPU-{name}-{number}", begin=begin, end=0 if number else ended, source="slurm-hook")
+                Allocation(
+                    job=key, gpu=f"GPU-{name}-{number}", begin=begin, end=0 if number else ended, source="slurm-hook"
+                )
                 for number, key in enumerate(keys)
             ),
-            processes=(GpuProcess(gpu=f"GPU-{name}-0", pid=7, user="ann", job=keys[0], sm_ratio=0.5),) if not ended else (),
+            processes=(GpuProcess(gpu=f"GPU-{name}-0", pid=7, user="ann", job=keys[0], sm_ratio=0.5),)
+            if not ended
+            else (),
             sources=(JobSourceState(name="slurm-hook"),),
-        )  # fmt: skip
+        )
         self.deliver(name, Topic.JOBS, messages.encode(body))
 
     def _frame(self, name: str) -> None:
@@ -336,18 +349,20 @@ class Scene:
         readings = {
             number: [[values.get(metric, NOT_SUPPORTED) for metric in SCHEMA.blocks[number].names] for _ in range(rows)]
             for number, rows in ((GPU_FAST, 2), *(((GPU_SLOW, 2),) if slow else ()), (LINK_FAST, 2), (NODE_FAST, 1))
-        }  # fmt: skip
-        return frames.encode(
-            frames.build(1, self.seq if seq is None else seq, time.time_ns(), readings)
-        )
+        }
+        return frames.encode(frames.build(1, self.seq if seq is None else seq, time.time_ns(), readings))
 
     def xid(self, name: str, gpu: int, code: int = 12) -> None:
         """Deliver an XID of a GPU."""
         self.events += 1
         event = Event(
-            id=f"1-{self.events}", node=name, at=time.time_ns(), kind="xid", gpu=f"GPU-{name}-{gpu}",
+            id=f"1-{self.events}",
+            node=name,
+            at=time.time_ns(),
+            kind="xid",
+            gpu=f"GPU-{name}-{gpu}",
             data={"xid": code, "line": f"NVRM: Xid (PCI:0000:01:00): {code}, pid=7"},
-        )  # fmt: skip
+        )
         self.deliver(name, Topic.EVENT, messages.encode(event))
 
     def trouble(self, number: int) -> None:
@@ -369,9 +384,13 @@ class Scene:
     def pauses(self) -> list[str]:
         """Return the channels that wait before they try again."""
         parts = self.aggregator.alerting._parts
-        return [] if parts is None else [
-            name for name, one in parts.outbox._workers.items() if one._limiter._paused_until > self.clock.seconds
-        ]  # fmt: skip
+        return (
+            []
+            if parts is None
+            else [
+                name for name, one in parts.outbox._workers.items() if one._limiter._paused_until > self.clock.seconds
+            ]
+        )
 
     def forget_refusals(self) -> None:
         """End the reports of refused messages, which otherwise last for two minutes."""
@@ -427,11 +446,7 @@ def few_rules(paths: Sequence[Path]) -> tuple[Rule, ...]:
         if rule.name == "gpu_oddity":
             continue  # it would join the incidents of the honest rule
         own = rule.name in {RULE, "honest_rule"}
-        when = (
-            (rule.name,)
-            if own
-            else (str(rule.table), *(type(one).__name__ for one in conditions_of(rule.when)))
-        )
+        when = (rule.name,) if own else (str(rule.table), *(type(one).__name__ for one in conditions_of(rule.when)))
         kinds.setdefault(when, rule)
     return tuple(kinds.values())
 

@@ -59,10 +59,7 @@ class Plant(Cluster):
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end_all()
         for chaos in self.chaos.values():
@@ -89,9 +86,7 @@ class Plant(Cluster):
     def wait_for_more(self, frames: int, seconds: float = 60.0) -> float:
         """Wait until that many more frames are stored than now; return how long it took."""
         before, began = self.stored(), time.monotonic()
-        wait_until(
-            lambda: self.stored() >= before + frames, f"{frames} more frames", seconds=seconds
-        )
+        wait_until(lambda: self.stored() >= before + frames, f"{frames} more frames", seconds=seconds)
         return time.monotonic() - began
 
     def wait_for_whole(self, seconds: float = 60.0) -> float:
@@ -149,16 +144,12 @@ class Plant(Cluster):
             kept, holes = stored.get(run, IntervalSet()), gone.get(run, IntervalSet())
             told = max(kept.end, holes.end)
             ring = rings.get(run, IntervalSet())
-            tail = [
-                (max(first, told + 1), last) for first, last in ring
-            ]  # which were never reported
+            tail = [(max(first, told + 1), last) for first, last in ring]  # which were never reported
             end = max(told, ring.end)
             all_of_it = IntervalSet([*kept, *holes, *tail])
             missing = all_of_it.missing(0, end)
             assert missing == [], f"{run}: unaccounted for: {missing} of {end}"
-            assert len(IntervalSet([*kept, *holes])) == len(kept) + len(holes), (
-                f"{run}: stored and called lost"
-            )
+            assert len(IntervalSet([*kept, *holes])) == len(kept) + len(holes), f"{run}: stored and called lost"
             sent, lost, unsent = sent + end + 1, lost + len(holes), unsent + end - told
         assert sent == len(found.stored) + lost + unsent
         assert unsent <= MOST_UNSENT, "what a node has when it is asked to end"
@@ -173,9 +164,7 @@ class Plant(Cluster):
             ring = Ring(self.state_dir(node) / "ring", 1 << 30)
             ring.open()
             for span in ring.spans():
-                found.setdefault((node, span.session), IntervalSet()).add_span(
-                    span.first, span.last
-                )
+                found.setdefault((node, span.session), IntervalSet()).add_span(span.first, span.last)
         return found
 
     def _holes(self) -> dict[tuple[str, int], IntervalSet]:

@@ -154,10 +154,7 @@ def _line(row: Row) -> str:
     seeds = ", ".join(str(seed) for seed in sorted(row.seeds)) or "own"
     observed = "<br>".join(_sample(row.observed)) or ("as expected" if not row.failed else "")
     verdict = f"**FAILED** {observed}" if row.failed else observed
-    return (
-        f"| {row.number} | {row.scenario} | {row.expected} | {verdict} | {row.runs} | "
-        f"{row.failed} | {seeds} |"
-    )
+    return f"| {row.number} | {row.scenario} | {row.expected} | {verdict} | {row.runs} | {row.failed} | {seeds} |"
 
 
 def _place(key: tuple[str, str]) -> tuple[tuple[int, str], str]:

@@ -111,13 +111,8 @@ class Actor(ScriptedNode):
         names = SCHEMA.blocks[GPU_FAST].names
         values = self.script.values(seq)
         row = [values.get(name, NOT_SUPPORTED) for name in names]
-        readings = {
-            GPU_FAST: [row] * self.gpus,
-            NODE_FAST: [[NOT_SUPPORTED] * len(SCHEMA.blocks[NODE_FAST].names)],
-        }
-        encoded = frames.encode(
-            frames.build(self.session, seq, self.script.stamp(seq), readings, ())
-        )
+        readings = {GPU_FAST: [row] * self.gpus, NODE_FAST: [[NOT_SUPPORTED] * len(SCHEMA.blocks[NODE_FAST].names)]}
+        encoded = frames.encode(frames.build(self.session, seq, self.script.stamp(seq), readings, ()))
         self.ring.setdefault(self.session, {})[seq] = encoded
         return seq, encoded
 
@@ -134,9 +129,7 @@ def with_rules(broker: BrokerConfig, folder: Path, listen: str = "") -> Aggregat
 
     rules = folder / "rules.toml"
     rules.write_text(RULES)
-    return msgspec.structs.replace(
-        config(broker, folder / "data", listen), rules=(rules,), rule_seconds=0.1
-    )
+    return msgspec.structs.replace(config(broker, folder / "data", listen), rules=(rules,), rule_seconds=0.1)
 
 
 def fired(aggregator: Aggregator) -> set[str]:
@@ -149,9 +142,7 @@ def suspected(aggregator: Aggregator, rule: str) -> set[str]:
     return {str(alert.node) for alert in aggregator.alerts() if alert.rule == rule}
 
 
-def unsealed_rows(
-    store: duckdb.DuckDBPyConnection, columns: str, node: str
-) -> list[tuple[Any, ...]]:
+def unsealed_rows(store: duckdb.DuckDBPyConnection, columns: str, node: str) -> list[tuple[Any, ...]]:
     """Return what is stored of a node's GPUs and not sealed yet. `columns`: of `t` (readings), `r` (runs) and `d`
     (devices)."""
     names = store.execute("select table_name from duckdb_tables()").fetchall()
@@ -184,10 +175,7 @@ def check_stored(folder: Path, actor: Actor, *, moved: bool = False, within: flo
     for session, count in sorted(actor.made.items()):
         for seq in range(count):
             values = actor.script.values(seq)
-            wanted += [
-                (session, seq, gpu, actor.script.stamp(seq), *values.values())
-                for gpu in range(actor.gpus)
-            ]
+            wanted += [(session, seq, gpu, actor.script.stamp(seq), *values.values()) for gpu in range(actor.gpus)]
             compared += 3 * actor.gpus
     if moved:
         assert all(abs(row[3] - time.time_ns()) < within * HOUR for row in rows)

@@ -38,7 +38,7 @@ def told(scene: PowerScene, name: str) -> set[str]:
 
 def near(scene: PowerScene, name: str, twin: str) -> None:
     """Check a circuit's heat against that of one without the fault."""
-    assert scene.value("heat_ratio", name) == pytest.approx(scene.value("heat_ratio", twin), rel=0.05, abs=0.005)  # fmt: skip
+    assert scene.value("heat_ratio", name) == pytest.approx(scene.value("heat_ratio", twin), rel=0.05, abs=0.005)
 
 
 def energy(scene: PowerScene, name: str, watts: float) -> None:
@@ -53,9 +53,7 @@ def office(*names: str) -> dict[str, Any]:
     """Return a site of circuits with a node each, all metered but the last one."""
     return {
         "region": "US",
-        "circuits": {
-            name: {"breaker": 20, "volts": 120, "pf": 1.0, "nodes": [f"n{name}"]} for name in names
-        },
+        "circuits": {name: {"breaker": 20, "volts": 120, "pf": 1.0, "nodes": [f"n{name}"]} for name in names},
         "nodes": {f"n{name}": {"gpus": "2x RTX 5090"} for name in names},
         "meters": {f"m-{name}": meter(name) for name in names[:-1]},
     }
@@ -119,10 +117,7 @@ def pair(meters: bool = True) -> dict[str, Any]:
     for twin in ("gone", "kept"):
         circuits[twin] = {"breaker": 16, "volts": 230, "pf": 1.0}
     nodes: dict[str, Any] = {
-        f"n{rack}": {
-            "gpus": "4x RTX 5090",
-            "cords": [{"circuit": f"a{rack}"}, {"circuit": f"b{rack}"}],
-        }
+        f"n{rack}": {"gpus": "4x RTX 5090", "cords": [{"circuit": f"a{rack}"}, {"circuit": f"b{rack}"}]}
         for rack in (1, 2)
     }
     nodes["n3"] = {"gpus": "2x RTX 5090", "cords": [{"circuit": "single"}]}
@@ -151,9 +146,7 @@ def lose_feed(scene: PowerScene, *racks: int) -> None:
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["reads 0 W", "silent"])
-async def test_a_lost_feed_is_told_whether_its_meter_speaks_or_not(
-    tmp_path: Path, silent: bool
-) -> None:
+async def test_a_lost_feed_is_told_whether_its_meter_speaks_or_not(tmp_path: Path, silent: bool) -> None:
     """The unit's meter dies with the feed, or says 0 W; the other feed is above its rating for as long."""
     async with scene_of(tmp_path, pair(), "n1", "n2", "n3").running() as scene:
         scene.gpu_watts.update(dict.fromkeys(scene.names, 700.0))
@@ -190,9 +183,7 @@ async def test_a_lost_feed_is_told_whether_its_meter_speaks_or_not(
         assert scene.counted("b1") >= scene.joules["m-b1"] - 4200 * missing - 0.01 * 3600 * 2100
 
 
-async def test_the_load_of_a_silent_meter_is_not_lost_where_the_machines_draw_more(
-    tmp_path: Path,
-) -> None:
+async def test_the_load_of_a_silent_meter_is_not_lost_where_the_machines_draw_more(tmp_path: Path) -> None:
     """Both feeds carry twice as much, and the meter of one of them falls silent in the same second."""
     async with scene_of(tmp_path, pair(), "n1", "n2", "n3").running() as scene:
         scene.gpu_watts.update(dict.fromkeys(scene.names, 300.0))
@@ -241,7 +232,7 @@ async def test_a_lost_panel_is_told_at_each_of_its_feeds(tmp_path: Path) -> None
         both_feeds(scene, 2100.0)
         scene.silent.clear()
         scene.names.append("n3")
-        await scene.until(lambda: not {one for one in scene.firing() if one[0] == "circuit_feed_lost"})  # fmt: skip
+        await scene.until(lambda: not {one for one in scene.firing() if one[0] == "circuit_feed_lost"})
 
 
 def switched(*metered: str) -> dict[str, Any]:
@@ -252,12 +243,11 @@ def switched(*metered: str) -> dict[str, Any]:
         "panels": {"PA": panel, "PB": panel, "left": panel, "taken": panel},
         "transfers": {"ats": {"preferred": "PA", "alternate": "PB"}},
         "circuits": {
-            f"c{n}": {"parent": "ats", "breaker": 20, "phase": f"L{n}", "nodes": [f"n{n}"]}
-            for n in (1, 2, 3)
+            f"c{n}": {"parent": "ats", "breaker": 20, "phase": f"L{n}", "nodes": [f"n{n}"]} for n in (1, 2, 3)
         },
         "nodes": {f"n{n}": {"gpus": "4x RTX 5090"} for n in (1, 2, 3)},
         "meters": {f"m-{name}": meter(name) for name in metered},
-    }  # fmt: skip
+    }
 
 
 async def test_a_transfer_switch_that_moves_takes_its_load_with_it(tmp_path: Path) -> None:
@@ -343,9 +333,7 @@ def paged(scene: PowerScene, name: str) -> list[str]:
     parts = scene.aggregator.alerting._parts
     assert parts is not None
     manager = parts.pipeline.manager
-    called = [
-        one for one in (*manager.incidents(), *manager.recent()) if one.severity is Severity.PAGE
-    ]
+    called = [one for one in (*manager.incidents(), *manager.recent()) if one.severity is Severity.PAGE]
     called.sort(key=lambda one: one.began)
     return [
         " ".join(dict.fromkeys(alert.rule for alert in one.alerts))
@@ -354,9 +342,7 @@ def paged(scene: PowerScene, name: str) -> list[str]:
     ]
 
 
-async def test_a_load_calls_a_person_again_only_as_its_breaker_comes_nearer_to_a_trip(
-    tmp_path: Path,
-) -> None:
+async def test_a_load_calls_a_person_again_only_as_its_breaker_comes_nearer_to_a_trip(tmp_path: Path) -> None:
     """The load is above the rating until the breaker is about to trip, then a person lowers it. The continuous limit
     is exceeded all the while, and for a part of the minute after, of which it is the mean."""
     async with scene_of(tmp_path, office("u", "twin")).running() as scene:
@@ -371,9 +357,7 @@ async def test_a_load_calls_a_person_again_only_as_its_breaker_comes_nearer_to_a
         assert paged(scene, "u") == called
 
 
-async def test_a_load_that_stays_above_the_continuous_limit_calls_once_nothing_worse_is(
-    tmp_path: Path,
-) -> None:
+async def test_a_load_that_stays_above_the_continuous_limit_calls_once_nothing_worse_is(tmp_path: Path) -> None:
     async with scene_of(tmp_path, office("u", "twin")).running() as scene:
         scene.draws["m-u"] = 2600.0
         await scene.until(lambda: "circuit_overload" in told(scene, "u"))

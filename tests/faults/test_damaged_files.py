@@ -101,25 +101,22 @@ def test_every_kind_of_file_is_damaged() -> None:
 
 def test_three_damages_of_each_file_are_tried_and_by_night_all() -> None:
     few, all_of_them = (Counter(kind.file for kind, _ in cases(every)) for every in (False, True))
-    assert few == Counter({file: 3 * count for file, count in Counter(kind.file for kind in KINDS).items()})  # fmt: skip
+    assert few == Counter({file: 3 * count for file, count in Counter(kind.file for kind in KINDS).items()})
     assert min(all_of_them.values()) >= len(DAMAGES) - 1, "not every file has a version"
     assert sum(all_of_them.values()) == sum(one.fits(kind) for kind in KINDS for one in DAMAGES)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("kind", "damage"), CASES, ids=[f"{kind.file} {damage.name}" for kind, damage in CASES]
-)
+@pytest.mark.parametrize(("kind", "damage"), CASES, ids=[f"{kind.file} {damage.name}" for kind, damage in CASES])
 async def test_it_starts_pages_and_says_so(
     made: Path, tmp_path: Path, kind: DamagedKind, damage: Damage, record_property: Told
 ) -> None:
     """The rules run and a page is sent within ten seconds; the file is kept by name, and an alert names it."""
     record_property(
-        "scenario", "Each file of the data folder, the energy of circuits and months and the use of jobs among them, damaged."
-    )  # fmt: skip
-    record_property(
-        "expected", "rules run and a page is sent within 10 s of the start; an alert names the file"
+        "scenario",
+        "Each file of the data folder, the energy of circuits and months and the use of jobs among them, damaged.",
     )
+    record_property("expected", "rules run and a page is sent within 10 s of the start; an alert names the file")
     path = damaged(made, tmp_path, kind, damage)
     part = f"file/{path.relative_to(tmp_path / 'data')}"
     scene = again(tmp_path, kind)
@@ -133,10 +130,14 @@ async def test_it_starts_pages_and_says_so(
             assert scene.paged(PAGE)
             for _ in range(4):
                 await scene.second()
-            said = {one.part for one in scene.aggregator.impairments.current() if one.rule == kind.said}  # fmt: skip
-            firing = {one.rule for one in scene.aggregator.alerts() if one.state is AlertState.FIRING}  # fmt: skip
+            said = {one.part for one in scene.aggregator.impairments.current() if one.rule == kind.said}
+            firing = {one.rule for one in scene.aggregator.alerts() if one.state is AlertState.FIRING}
             frames = scene.aggregator.stats.frames_stored
-            broken = [one for one in scene.aggregator.impairments.current() if one.rule not in {kind.said, "node_missing", "influxdb_failing"}]  # fmt: skip
+            broken = [
+                one
+                for one in scene.aggregator.impairments.current()
+                if one.rule not in {kind.said, "node_missing", "influxdb_failing"}
+            ]
     kept = list(path.parent.glob(f"{path.name}.*-1"))
     if is_said(kind, damage) or [one for one in kept if not one.name.endswith(".torn-1")]:
         assert kind.said in firing
@@ -168,15 +169,13 @@ async def test_a_process_starts_over_a_folder_in_which_every_file_is_damaged(
     with FakeDriver(tmp_path, gpus=1) as fake:
         fake.call("nvmlDeviceGetTemperature/0", 82, gpu=0)
         async with pager.listening(), collecting(mosquitto, tmp_path, fake):
-            with watching(tmp_path / "watch", mosquitto, toml({"oncall": pager.settings(tmp_path)})) as watch:  # fmt: skip
-                await until(
-                    "the page", lambda: any("82 °C" in str(call.body) for call in pager.calls)
-                )
+            with watching(tmp_path / "watch", mosquitto, toml({"oncall": pager.settings(tmp_path)})) as watch:
+                await until("the page", lambda: any("82 °C" in str(call.body) for call in pager.calls))
 
                 def named() -> set[str]:
                     health = watch.get("/healthz") or {"impairments": []}
-                    return {one["part"] for one in health["impairments"] if one["rule"] == "file_damaged"}  # fmt: skip
+                    return {one["part"] for one in health["impairments"] if one["rule"] == "file_damaged"}
 
                 await until(f"the names of {expected}", lambda: expected <= named())
-                await until("the alert", lambda: any(key.startswith("file_damaged/") for key in watch.firing()))  # fmt: skip
+                await until("the alert", lambda: any(key.startswith("file_damaged/") for key in watch.firing()))
                 assert watch.end() == 0

@@ -12,15 +12,7 @@ from telemetry.wire.topics import Topic
 from tests.aggregator.test_service import running
 from tests.brokers import Mosquitto
 from tests.faults.record import Observe, fault
-from tests.faults.scripted import (
-    TICK,
-    Actor,
-    Script,
-    check_stored,
-    fired,
-    suspected,
-    with_rules,
-)
+from tests.faults.scripted import TICK, Actor, Script, check_stored, fired, suspected, with_rules
 from tests.kit.waiting import until
 
 DAY = 86_400 * 10**9
@@ -28,9 +20,7 @@ HOUR = 3600 * 10**9
 
 
 @fault("19", "counted by reason, sampled, no stall; the frames themselves are all stored")
-async def test_malformed_flood(
-    mosquitto: Mosquitto, tmp_path: Path, seed: int, observe: Observe
-) -> None:
+async def test_malformed_flood(mosquitto: Mosquitto, tmp_path: Path, seed: int, observe: Observe) -> None:
     """Among the frames of a node one in a hundred is cut, rubbish, huge, or of no known schema."""
     dice = random.Random(seed)
     settings = with_rules(mosquitto.config, tmp_path)
@@ -58,8 +48,7 @@ async def test_malformed_flood(
         assert stats.frames_lost == 0
         assert fired(aggregator) == {"messages_refused"}
     compared = check_stored(tmp_path, node) + check_stored(tmp_path, bystander)
-    observe(f"{sent} frames with {spoiled} spoiled: dropped {dropped}; all {sent} stored, "
-            f"{compared} values right")  # fmt: skip
+    observe(f"{sent} frames with {spoiled} spoiled: dropped {dropped}; all {sent} stored, {compared} values right")
 
 
 def _spoil(whole: bytes, dice: random.Random) -> bytes:
@@ -85,9 +74,7 @@ CLOCKS = {
 
 
 @fault("20", "kept in the order of their numbers, shown as current; skew is told, nothing else")
-async def test_node_clocks(
-    mosquitto: Mosquitto, tmp_path: Path, observe: Observe, seed: int
-) -> None:
+async def test_node_clocks(mosquitto: Mosquitto, tmp_path: Path, observe: Observe, seed: int) -> None:
     """Clocks of nodes a day ahead, a day behind, stepped by hours, set by up to twelve hours both ways, and frozen."""
     settings = with_rules(mosquitto.config, tmp_path)
     dice = random.Random(seed)
@@ -127,11 +114,7 @@ async def test_counter_reset(mosquitto: Mosquitto, tmp_path: Path, observe: Obse
     quiet = Script(energy=lambda seq: 1e9 + seq if seq < 60 else float(seq - 60))
     busy = Script(energy=lambda seq: 1e9 + 1000.0 * seq)
     actors = [Actor(mosquitto.config, "quiet", quiet), Actor(mosquitto.config, "busy", busy)]
-    async with (
-        running(with_rules(mosquitto.config, tmp_path)) as aggregator,
-        actors[0],
-        actors[1],
-    ):
+    async with running(with_rules(mosquitto.config, tmp_path)) as aggregator, actors[0], actors[1]:
         await asyncio.gather(*(actor.play(150, pause=0.03) for actor in actors))
         await until(lambda: "test_rate" in fired(aggregator))
         await until(lambda: aggregator.stats.frames_stored == 300)
@@ -154,12 +137,7 @@ async def test_frozen_readings(mosquitto: Mosquitto, tmp_path: Path, observe: Ob
         Actor(mosquitto.config, "idle", idle),
         Actor(mosquitto.config, "busy"),
     ]
-    async with (
-        running(with_rules(mosquitto.config, tmp_path)) as aggregator,
-        actors[0],
-        actors[1],
-        actors[2],
-    ):
+    async with running(with_rules(mosquitto.config, tmp_path)) as aggregator, actors[0], actors[1], actors[2]:
         await asyncio.gather(*(actor.play(40) for actor in actors))
         began = time.monotonic()
         playing = [asyncio.create_task(actor.play(200)) for actor in actors]
@@ -193,6 +171,4 @@ async def test_news_of_yesterday(mosquitto: Mosquitto, tmp_path: Path, observe: 
         assert suspected(aggregator, "test_hot") == {"live"}
         assert fired(aggregator) == {"test_hot"}
     compared = check_stored(tmp_path, late)
-    observe(
-        f"20 hot frames backfilled, no alert; the same heat live fired; {compared} values right"
-    )
+    observe(f"20 hot frames backfilled, no alert; the same heat live fired; {compared} values right")

@@ -32,10 +32,7 @@ def failing(
         yield plant, disk, part
 
 
-@fault(
-    "17",
-    "live view and frames go on; a file whose sync failed is never used again; nothing is lost",
-)
+@fault("17", "live view and frames go on; a file whose sync failed is never used again; nothing is lost")
 def test_failing_disk(failing: tuple[Plant, FailingDisk, str], observe: Observe) -> None:
     """The disk of a ring, or of the store, fails writes, is read-only, is full, does half, and fails syncs."""
     plant, disk, part = failing
@@ -82,9 +79,7 @@ def _fail_store(plant: Plant, disk: FailingDisk, mode: Mode) -> None:
     else:
         _store_fails(plant)
     disk.be("ok")
-    wait_until(
-        lambda: plant.sample("kilowatch_aggregator_store_ok") == 1, f"the store after {mode}"
-    )
+    wait_until(lambda: plant.sample("kilowatch_aggregator_store_ok") == 1, f"the store after {mode}")
     if mode == "fsync":  # the log is no longer valid: its content is in the file, written again
         assert (plant.data / "hot.duckdb").stat().st_size > folded
 
@@ -95,10 +90,7 @@ def _store_fails(plant: Plant) -> None:
     wait_until(lambda: plant.sample("kilowatch_aggregator_store_errors_total") > errors, "an error")
     page = plant.get("/api/v1/nodes/dgx-01")
     seq = page["node"]["seq"]
-    wait_until(
-        lambda: (plant.get("/api/v1/nodes/dgx-01") or page)["node"]["seq"] > seq + 5,
-        "newer readings",
-    )
+    wait_until(lambda: (plant.get("/api/v1/nodes/dgx-01") or page)["node"]["seq"] > seq + 5, "newer readings")
     assert plant.sample("kilowatch_aggregator_store_ok") == 0
 
 

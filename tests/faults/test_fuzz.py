@@ -19,7 +19,7 @@ PART = size(1_000, 10_000)
 
 @pytest.mark.nightly
 @pytest.mark.timeout(size(300, 3600))
-@pytest.mark.skipif(shutil.which("mosquitto", path="/usr/sbin:/usr/bin") is None, reason="mosquitto is not installed")  # fmt: skip
+@pytest.mark.skipif(shutil.which("mosquitto", path="/usr/sbin:/usr/bin") is None, reason="mosquitto is not installed")
 async def test_hostile_nodes_cost_the_honest_ones_nothing(tmp_path: Path) -> None:
     """Every value of the honest nodes is exact, every XID pages in time, nothing ends or grows."""
     found = await run_campaign(tmp_path, seed(SEED), INPUTS)

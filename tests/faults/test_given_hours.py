@@ -36,18 +36,14 @@ def firing(aggregator: Aggregator) -> set[str]:
 def _by(clock: GivenTime) -> Script:
     """Return a script whose node has a right clock."""
     began, stamps = clock.time_ns(), dict[int, int]()
-    return Script(
-        lambda seq: stamps.setdefault(seq, clock.time_ns()) - began - seq * TICK, began=began
-    )
+    return Script(lambda seq: stamps.setdefault(seq, clock.time_ns()) - began - seq * TICK, began=began)
 
 
 async def _forever(*_: object) -> None:
     await asyncio.Event().wait()
 
 
-@fault(
-    "4c", "paged as a lost broker alone; then live frames first, and all of the hour, nothing lost"
-)
+@fault("4c", "paged as a lost broker alone; then live frames first, and all of the hour, nothing lost")
 async def test_broker_away_an_hour(
     mosquitto: Mosquitto, tmp_path: Path, observe: Observe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,9 +108,7 @@ async def test_broker_away_an_hour(
 
 
 @fault("21", "ages stay right, nobody is called silent, no alert is lost")
-async def test_aggregator_clock(
-    mosquitto: Mosquitto, tmp_path: Path, observe: Observe, seed: int
-) -> None:
+async def test_aggregator_clock(mosquitto: Mosquitto, tmp_path: Path, observe: Observe, seed: int) -> None:
     """The aggregator's wall clock is set by up to twelve hours, both ways, again and again."""
     dice, clock = random.Random(seed), GivenTime()
     script = Script(temperature=lambda seq: 95.0 if seq >= 20 * (STEPS + 1) else 40.0)

@@ -27,9 +27,7 @@ async def test_few_functions_may_stop_everything(tmp_path: Path) -> None:
         assert any(re.fullmatch(pattern, name) for name in every), f"{pattern} fits no function"
 
 
-async def test_the_injection_finds_a_fault_that_is_swallowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_injection_finds_a_fault_that_is_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An injected fault that nobody reports is found wrong: the test can fail."""
     by_name = dict(functions(PACKAGES).values())
     name = "aggregator.alerting.pipeline.AlertPipeline.notified"

@@ -55,14 +55,16 @@ class ChangingNode(ScriptedNode):
     def _describe(self) -> None:
         self.gpus = len(self._serials)
         self.made_of = Inventory(
-            node=self.name, session=self.session, version=self.version,
+            node=self.name,
+            session=self.session,
+            version=self.version,
             taken_at=self.begin + self.made.get(self.session, 0) * self.step - 1,
             host={"kernel": str(self.version)},
             gpus=tuple(
                 Gpu(uuid=self._uuid(serial), index=index, name="NVIDIA Test 80GB")
                 for index, serial in enumerate(self._serials)
             ),
-        )  # fmt: skip
+        )
 
     async def change(self) -> None:
         """Lose, get or replace a GPU, or other facts alone, as a collector says it: before the first frame that has it."""
@@ -103,9 +105,7 @@ class ChangingNode(ScriptedNode):
 
 
 @fault("36", "each reading is stored once, at the GPU that it was read from; nothing is lost")
-async def test_changing_inventories(
-    mosquitto: Mosquitto, tmp_path: Path, observe: Observe, seed: int
-) -> None:
+async def test_changing_inventories(mosquitto: Mosquitto, tmp_path: Path, observe: Observe, seed: int) -> None:
     """GPUs of six nodes come, go, change places and are replaced at 20 frames a second, of which a tenth is lost."""
     dice = random.Random(seed)
     settings = msgspec.structs.replace(with_rules(mosquitto.config, tmp_path), rule_seconds=1.0)

@@ -44,16 +44,10 @@ def test_overload(lagging: tuple[Plant, FailingDisk], observe: Observe) -> None:
     assert "load/history" in overloads(plant)
     assert plant.get("/healthz")["status"] == "impaired"
     runs = plant.sample("kilowatch_aggregator_rules_seconds_count")
-    wait_until(
-        lambda: plant.sample("kilowatch_aggregator_rules_seconds_count") > runs + 3,
-        "more runs of the rules",
-    )
+    wait_until(lambda: plant.sample("kilowatch_aggregator_rules_seconds_count") > runs + 3, "more runs of the rules")
     seq = plant.get("/api/v1/nodes/dgx-01")["node"]["seq"]
     wait_until(lambda: plant.get("/api/v1/nodes/dgx-01")["node"]["seq"] > seq + 5, "newer readings")
-    wait_until(
-        lambda: any(one["rule"] == "overloaded" for one in plant.get("/api/v1/alerts")["alerts"]),
-        "the alert",
-    )
+    wait_until(lambda: any(one["rule"] == "overloaded" for one in plant.get("/api/v1/alerts")["alerts"]), "the alert")
     disk.be("ok")
     wait_until(lambda: plant.sample("kilowatch_shed_step") == 0, "the end", seconds=240)
     assert not overloads(plant)
@@ -62,9 +56,7 @@ def test_overload(lagging: tuple[Plant, FailingDisk], observe: Observe) -> None:
     account = plant.finish()
     assert account.lost == 0
     with duckdb.connect(str(plant.data / "hot.duckdb"), read_only=True) as store:
-        tables = [
-            name for (name,) in store.execute("select table_name from duckdb_tables()").fetchall()
-        ]
+        tables = [name for (name,) in store.execute("select table_name from duckdb_tables()").fetchall()]
         left = {
             name: store.execute(f"select count(*) from {name}").fetchall()[0][0]
             for name in tables

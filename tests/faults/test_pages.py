@@ -101,9 +101,7 @@ class Room:
 
     async def _run(self) -> None:
         async with aiomqtt.Client(self._broker.host, self._broker.port) as client:
-            status = messages.encode(
-                CollectorStatus(state=NodeState.ONLINE, session=1, interval=INTERVAL)
-            )
+            status = messages.encode(CollectorStatus(state=NodeState.ONLINE, session=1, interval=INTERVAL))
             for name in self.alive:
                 await client.publish(topic("default", name, Topic.STATUS), status, retain=True)
                 body = messages.encode(inventory(name, 1))
@@ -134,11 +132,7 @@ async def test_a_rack_loses_its_power(
         alerts=AlertsConfig(channels={"oncall": pager.settings(tmp_path)}),
         power=tomllib.loads(_site(rack, others, breaker)),
     )
-    async with (
-        pager.listening(),
-        running(settings) as aggregator,
-        Room(mosquitto.config, rack + others) as room,
-    ):
+    async with pager.listening(), running(settings) as aggregator, Room(mosquitto.config, rack + others) as room:
         await until(lambda: _loaded(aggregator) == RACK + OTHERS)
         judged = aggregator.stats.rules.count
         await until(lambda: aggregator.stats.rules.count > judged + 20)

@@ -98,9 +98,7 @@ def both_page(plant: Plant) -> None:
     wait_until(lambda: pages(plant, "a") and pages(plant, "b"), "pages", seconds=120)
 
 
-def test_a_meter_that_is_killed_resolves_nothing(
-    mosquitto: Mosquitto, tmp_path: Path, unit: Unit
-) -> None:
+def test_a_meter_that_is_killed_resolves_nothing(mosquitto: Mosquitto, tmp_path: Path, unit: Unit) -> None:
     with running(tmp_path, mosquitto, POWER) as plant:
         both_page(plant)
         unit.watts["a"] = None
@@ -113,9 +111,7 @@ def test_a_meter_that_is_killed_resolves_nothing(
         assert other["load_state"] == "measured"
 
 
-def test_an_aggregator_that_is_killed_keeps_heat_and_pages(
-    mosquitto: Mosquitto, tmp_path: Path, unit: Unit
-) -> None:
+def test_an_aggregator_that_is_killed_keeps_heat_and_pages(mosquitto: Mosquitto, tmp_path: Path, unit: Unit) -> None:
     """SIGKILL at 1.13 of the rating; meter a is silent for a while after the start."""
     with running(tmp_path, mosquitto, POWER) as plant:
         both_page(plant)
@@ -137,16 +133,12 @@ def test_an_aggregator_that_is_killed_keeps_heat_and_pages(
         assert one["heat_ratio"] >= 0.95 * before
 
 
-def test_a_meter_in_the_wrong_unit_is_named_and_not_used(
-    mosquitto: Mosquitto, tmp_path: Path, unit: Unit
-) -> None:
+def test_a_meter_in_the_wrong_unit_is_named_and_not_used(mosquitto: Mosquitto, tmp_path: Path, unit: Unit) -> None:
     """2.8 W over a rig whose four GPUs measure more than two kilowatts."""
     unit.watts["rig"] = 2.8
     with running(tmp_path, mosquitto, POWER) as plant:
         plant.collect("rig", "simulated:desktop-4x5090/desktop")
-        wait_until(
-            lambda: circuit(plant, "rig").get("more", {}).get("meter_fault") == 2, "the fault"
-        )
+        wait_until(lambda: circuit(plant, "rig").get("more", {}).get("meter_fault") == 2, "the fault")
         found = circuit(plant, "rig")
         assert found["watts"] > 1000
         assert "kW taken for W" in found["facts"]["meter"]

@@ -272,9 +272,7 @@ SPOILS: tuple[Callable[[Path, random.Random], object], ...] = (_flip, _tear, _em
 
 
 @fault("18b", "only frames that nobody else has, in the damaged places, are lost, and counted")
-def test_damaged_segments(
-    tmp_path: Path, mosquitto: Mosquitto, observe: Observe, seed: int
-) -> None:
+def test_damaged_segments(tmp_path: Path, mosquitto: Mosquitto, observe: Observe, seed: int) -> None:
     """A node is cut off, killed, and finished files of its ring are flipped, cut, emptied and removed."""
     dice = random.Random(seed)
     with Plant(tmp_path, mosquitto, seed, collector=f"ring_bytes = {RING_BYTES}") as plant:
@@ -285,9 +283,7 @@ def test_damaged_segments(
         cut.reset()
         folder = plant.state_dir("dgx-01") / "ring"
         before = _names(folder)
-        wait_until(
-            lambda: len(_names(folder) - before) > len(SPOILS), "finished files of the outage"
-        )
+        wait_until(lambda: len(_names(folder) - before) > len(SPOILS), "finished files of the outage")
         plant.kill("dgx-01")
         finished = sorted(_names(folder) - before)[: len(SPOILS)]
         kept = _frames(folder)
@@ -308,11 +304,7 @@ def _frames(folder: Path) -> set[tuple[int, int]]:
     with tempfile.TemporaryDirectory() as place:
         ring = Ring(Path(shutil.copytree(folder, Path(place) / "ring")), 1 << 30)
         ring.open()
-        return {
-            (span.session, number)
-            for span in ring.spans()
-            for number in range(span.first, span.last + 1)
-        }
+        return {(span.session, number) for span in ring.spans() for number in range(span.first, span.last + 1)}
 
 
 def _memory(plant: Plant) -> int:

@@ -61,8 +61,10 @@ def test_slow_readers(plant: Plant, observe: Observe) -> None:
     assert grown < 64
     account = plant.finish()
     assert account.lost == 0
-    observe(f"40 frames stored in {seconds:.1f} s, {usual:.1f} without them, slowest answer to another "
-            f"{1000 * slowest:.0f} ms, memory {grown:+.0f} MiB; {account}")  # fmt: skip
+    observe(
+        f"40 frames stored in {seconds:.1f} s, {usual:.1f} without them, slowest answer to another "
+        f"{1000 * slowest:.0f} ms, memory {grown:+.0f} MiB; {account}"
+    )
 
 
 def _memory(plant: Plant) -> float:
@@ -118,9 +120,7 @@ async def test_stopped_aggregator(tmp_path: Path, seed: int, observe: Observe) -
                 assert node.made[1] < 20_000
             process.send_signal(signal.SIGCONT)
             await _stored(cluster, node)
-            backfilled = await asyncio.to_thread(
-                cluster.sample, "kilowatch_aggregator_frames_backfilled_total"
-            )
+            backfilled = await asyncio.to_thread(cluster.sample, "kilowatch_aggregator_frames_backfilled_total")
             assert backfilled > 0
             assert await asyncio.to_thread(cluster.end, "aggregator") == 0
             values = _check(cluster.data, node)
@@ -171,8 +171,7 @@ def _check(data: Path, node: ScriptedNode) -> int:
             row
             for table in tables
             for row in store.execute(
-                f'select t.seq, d."index", {columns} from {table} t '
-                "join devices d on t.device = d.id"
+                f'select t.seq, d."index", {columns} from {table} t join devices d on t.device = d.id'
             ).fetchall()
         ]
     found.sort(key=lambda row: row[:2])

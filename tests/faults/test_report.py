@@ -34,20 +34,14 @@ def test_a_few_scenarios_run_again_replace_their_rows_and_no_others(
 ) -> None:
     """And the page says by which command."""
     page = tmp_path / "faults.md"
-    rows = ["| 4 | away | flat | +1 MiB | 3 | 0 | 1, 2, 3 |", "| 11 | storm | back | 14 s | 2 | 0 | 2, 3 |"]  # fmt: skip
+    rows = ["| 4 | away | flat | +1 MiB | 3 | 0 | 1, 2, 3 |", "| 11 | storm | back | 14 s | 2 | 0 | 2, 3 |"]
     page.write_text("\n".join(["# Head", "", "Last run: then.", "", *TABLE, *rows, ""]))
     monkeypatch.setattr("tests.faults.report.PAGE", page)
     report = Report("unused", page=True, again="python -m tests.faults --only storm --again")
     told = {"number": "11", "scenario": "storm", "expected": "back", "seed": 1, "observed": "9 s"}
     report.pytest_runtest_logreport(
         pytest.TestReport(
-            "t::test_storm[1]",
-            ("t", 1, "x"),
-            {},
-            "passed",
-            None,
-            "call",
-            user_properties=list(told.items()),
+            "t::test_storm[1]", ("t", 1, "x"), {}, "passed", None, "call", user_properties=list(told.items())
         )
     )
     assert "**Not finished**" in page.read_text()

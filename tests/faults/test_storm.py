@@ -64,17 +64,12 @@ async def test_reconnect_storm(plant: Plant, observe: Observe) -> None:
         await asyncio.sleep(AWAY)
         returned = time.monotonic()
         await asyncio.to_thread(plant.broker.start)
-        await until(
-            lambda: all(session.came[-1] > returned for session in sessions), seconds=BACK_WITHIN
-        )
+        await until(lambda: all(session.came[-1] > returned for session in sessions), seconds=BACK_WITHIN)
         waits = sorted(session.came[-1] - returned for session in sessions)
         dropped = sum(len(session.came) > 2 for session in sessions)
         await asyncio.to_thread(plant.wait_for_more, 1)
         times = [plant.chaos[part].connected for part in PARTS]
-        await until(
-            lambda: all(_first_after(one, returned) is not None for one in times),
-            seconds=BACK_WITHIN,
-        )
+        await until(lambda: all(_first_after(one, returned) is not None for one in times), seconds=BACK_WITHIN)
         real = [_first_after(one, returned) or 0.0 for one in times]
     seconds = Counter(int(wait) for wait in waits)
     mean = len(waits) / (waits[-1] - waits[0])

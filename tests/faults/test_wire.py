@@ -49,8 +49,9 @@ def test_latency(plant: Plant, observe: Observe, trip: float) -> None:
     assert lag > trip / 2, "the lag that is told is less than what the wire alone takes"
     account = plant.finish()
     assert account.lost == 0
-    observe(f"round trip {1000 * trip:g} ms: {30 / took:.1f} frames a second of both nodes, mean "
-            f"lag {lag:.2f} s; {account}")  # fmt: skip
+    observe(
+        f"round trip {1000 * trip:g} ms: {30 / took:.1f} frames a second of both nodes, mean lag {lag:.2f} s; {account}"
+    )
 
 
 @fault("9", "live frames are shed on the wire and come from the ring afterwards; nothing is lost")
@@ -68,8 +69,9 @@ def test_narrow_link(plant: Plant, observe: Observe) -> None:
     shed = account.backfilled["dgx-01"]
     assert shed > 0, "all frames of the narrow link have come live"
     assert account.backfilled["dgx-02"] <= before
-    observe(f"30 frames in {took:.1f} s, mostly of the other node; {shed} of the narrow link came "
-            f"from the ring; {account}")  # fmt: skip
+    observe(
+        f"30 frames in {took:.1f} s, mostly of the other node; {shed} of the narrow link came from the ring; {account}"
+    )
 
 
 @fault("10", "the same readings to the last bit")
@@ -106,8 +108,7 @@ def test_kicked_at_once(plant: Plant, observe: Observe) -> None:
     account = plant.finish()
     assert account.lost == 0
     longest = max(map(max, pauses))
-    observe(f"tries in {seconds:.1f} s: {tries} (aggregator, two collectors), longest pause "
-            f"{longest:.1f} s; {account}")  # fmt: skip
+    observe(f"tries in {seconds:.1f} s: {tries} (aggregator, two collectors), longest pause {longest:.1f} s; {account}")
 
 
 def _pauses(accepted: list[float], since: float) -> list[float]:

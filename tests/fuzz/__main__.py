@@ -22,9 +22,7 @@ from tests.fuzz.run import Outcome, plan, run_in_parts, shares_of
 def main() -> int:
     """Run what the command line says; return 1 when a fault was found."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.fuzz",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
+        prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=None, help="[a fresh one, which is printed]")
@@ -32,9 +30,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=[*KINDS], help="one kind, without a broker")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1)
-    parser.add_argument(
-        "--search", "--seconds", type=float, metavar="SECONDS", help="the property tests"
-    )
+    parser.add_argument("--search", "--seconds", type=float, metavar="SECONDS", help="the property tests")
     parser.add_argument("tests", nargs="*", help="files or folders of --search [tests]")
     given = parser.parse_args()
     if given.search is not None:

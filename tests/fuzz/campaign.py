@@ -62,12 +62,9 @@ PAGERS, MARKER = tuple(f"pager-{number:04}" for number in range(2000)), "marker-
 """Honest nodes with one GPU: those of the XIDs, after the last the first again, and the one of the markers."""
 NODES_KEPT = 8
 """Nodes with an XID that are known at once; the oldest is forgotten."""
-KINDS = ("frame", "backfill", "status", "inventory", "event", "reply", "command", "state", "meter",
-         "http", "websocket")  # fmt: skip
+KINDS = ("frame", "backfill", "status", "inventory", "event", "reply", "command", "state", "meter", "http", "websocket")
 """Kinds that come over the bus or the listener; the others are files (`--here`)."""
-ACCEPTED = frozenset({
-    "messages_refused", "strangers_refused", "node_silent", "busy_node_silent", "overloaded",
-})  # fmt: skip
+ACCEPTED = frozenset({"messages_refused", "strangers_refused", "node_silent", "busy_node_silent", "overloaded"})
 """Impairments that refusing hostile messages is reported as."""
 SITE = (
     '[power]\nregion = "US"\n[power.circuits.lab]\nbreaker = 60\nvolts = 208\npoles = 3\n'
@@ -133,13 +130,15 @@ class Findings:
         if health:
             yield f"/healthz: median {1000 * statistics.median(health):.0f} ms, longest {1000 * health[-1]:.0f} ms"
         if self.memory:
-            yield (f"memory: {self.memory[0] >> 20} MiB at the begin, at most {max(self.memory) >> 20}, "
-                   f"{self.memory[-1] >> 20} at the end; the database at most {self.database >> 20}")  # fmt: skip
+            yield (
+                f"memory: {self.memory[0] >> 20} MiB at the begin, at most {max(self.memory) >> 20}, "
+                f"{self.memory[-1] >> 20} at the end; the database at most {self.database >> 20}"
+            )
             yield (
                 f"memory of the quiet one: {self.quiet[0] >> 20} MiB at the begin, at most {max(self.quiet) >> 20}, "
                 f"{self.quiet[-1] >> 20} at the end"
             )
-            yield f"kept of the second half beyond it: {self.kept / 2**20:.1f} MiB"  # fmt: skip
+            yield f"kept of the second half beyond it: {self.kept / 2**20:.1f} MiB"
         yield f"rules: at most {self.longest_tick:.1f} s between two evaluations"
         yield from (*self.faults, *self.late) or ("no fault",)
 
@@ -194,9 +193,7 @@ class HostileSender:
                 self.requests.append((kind, given.body))
             else:
                 with contextlib.suppress(ValueError):  # a topic that no client may publish to
-                    self._client.publish(
-                        given.topic, given.body, 1 if given.retain else 0, given.retain
-                    )
+                    self._client.publish(given.topic, given.body, 1 if given.retain else 0, given.retain)
             if self.sent % WINDOW == 0:
                 self.caught_up.clear()
                 self.waiting.set()
@@ -210,9 +207,7 @@ class Campaign:
         self.found = Findings()
         self.seed, self.inputs = seed, inputs
         self.hook = Hook()
-        self.broker = Mosquitto(
-            folder, f"max_inflight_messages 1000\nmessage_size_limit {MESSAGE_BYTES}"
-        )
+        self.broker = Mosquitto(folder, f"max_inflight_messages 1000\nmessage_size_limit {MESSAGE_BYTES}")
         self.broker.start()
         self.cluster = Cluster(folder, self.broker)
         self.cluster.program = TRIMMED
@@ -245,11 +240,7 @@ class Campaign:
             for name in ("aggregator", *NODES):
                 self.cluster.start(name)
             self.quiet.start()
-            async with (
-                self.hook.listening(),
-                self.quiet.hook.listening(),
-                aiohttp.ClientSession() as session,
-            ):
+            async with self.hook.listening(), self.quiet.hook.listening(), aiohttp.ClientSession() as session:
                 await self._until("the honest fleet", self._fleet_is_up)
                 await self._attack(session)
                 await self._finish()
@@ -277,7 +268,7 @@ class Campaign:
         tasks = [
             asyncio.create_task(work)
             for work in (self._watch(session), self._report_xids(session), self._catch_up(session), self._call(session))
-        ]  # fmt: skip
+        ]
         self._progress = 0, time.monotonic()
         sender.start()
         try:
@@ -300,17 +291,13 @@ class Campaign:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         if found.kept > MOST_KEPT:
-            self.fault(
-                f"{found.kept >> 20} MiB more were kept of the second half than by the quiet one"
-            )
+            self.fault(f"{found.kept >> 20} MiB more were kept of the second half than by the quiet one")
         await self._check_pages()
 
     def _check_processes(self, sent: int) -> None:
         """Raise `AssertionError` when one of our processes has ended."""
         for name, process in self.cluster.processes.items():
-            assert process.poll() is None, (
-                f"{name} ended with {process.poll()} after {sent:,} inputs"
-            )
+            assert process.poll() is None, f"{name} ended with {process.poll()} after {sent:,} inputs"
 
     def _check_progress(self, sent: int) -> None:
         """Print how far it is, now and then. Raises `AssertionError` when it stands still."""
@@ -318,17 +305,12 @@ class Campaign:
         before, since = self._progress
         if sent != before:
             self._progress = sent, now
-        assert now - since < STALL_SECONDS, (
-            f"no input was taken for {STALL_SECONDS} s after {sent:,}"
-        )
+        assert now - since < STALL_SECONDS, f"no input was taken for {STALL_SECONDS} s after {sent:,}"
         if now - self._printed >= PRINT_SECONDS:
             self._printed = now
             found = self.found
             grown = [(each[-1] - each[0]) >> 20 for each in (found.memory, found.quiet)]
-            print(
-                "{:,} inputs, memory {:+} MiB, of the quiet one {:+}".format(sent, *grown),
-                flush=True,
-            )
+            print("{:,} inputs, memory {:+} MiB, of the quiet one {:+}".format(sent, *grown), flush=True)
 
     # -- Beside the hostile --------------------------------------------------------------------------
 
@@ -344,7 +326,7 @@ class Campaign:
                 if each["rule"] not in ACCEPTED:
                     self.fault(f"impaired: {each['rule']} {each['part']}: {each['reason'][:300]}")
             page = await self._page(session)
-            count = page.get("kilowatch_aggregator_rules_seconds_count", 0.0)  # fmt: skip
+            count = page.get("kilowatch_aggregator_rules_seconds_count", 0.0)
             now = time.monotonic()
             self.found.longest_tick = max(self.found.longest_tick, now - last_change)
             if now - last_change > TICK_SECONDS:
@@ -387,8 +369,15 @@ class Campaign:
             async with ScriptedNode(self.broker.config, name, gpus=1) as node:
                 for _ in range(3):
                     await node.tick()
-                event = Event(id="1-1", node=name, at=time.time_ns(), kind="xid", gpu=f"GPU-{name}-0",
-                              data={"xid": 79}, message="GPU has fallen off the bus")  # fmt: skip
+                event = Event(
+                    id="1-1",
+                    node=name,
+                    at=time.time_ns(),
+                    kind="xid",
+                    gpu=f"GPU-{name}-0",
+                    data={"xid": 79},
+                    message="GPU has fallen off the bus",
+                )
                 self.xids[name] = time.monotonic()
                 await node.publish(Topic.EVENT, messages.encode(event))
                 end = time.monotonic() + XID_EVERY
@@ -445,9 +434,7 @@ class Campaign:
                 await asyncio.to_thread(sender.waiting.wait)
                 sender.waiting.clear()
                 number += 1
-                event = Event(
-                    id=f"9-{number}", node="marker-1", at=time.time_ns(), kind="gpu_answers"
-                )
+                event = Event(id=f"9-{number}", node="marker-1", at=time.time_ns(), kind="gpu_answers")
                 came = False
                 while not came:  # an aggregator that connects anew has missed it
                     await node.publish(Topic.EVENT, messages.encode(event))
@@ -482,9 +469,7 @@ class Campaign:
             if kind == "http":
                 await self._request(host, int(port), body)
             else:
-                async with session.ws_connect(
-                    f"http://{self.cluster.http}/api/v1/stream"
-                ) as socket:
+                async with session.ws_connect(f"http://{self.cluster.http}/api/v1/stream") as socket:
                     await socket.send_str(body.decode("utf-8", "replace"))
                     await asyncio.wait_for(socket.receive(), 30)
             sender.requests.pop(0)
@@ -532,10 +517,7 @@ class Campaign:
 
     def _quiet(self) -> bool:
         """Whether the honest nodes have no frame left to store."""
-        before, self._last = (
-            self._last,
-            self.cluster.sample("kilowatch_aggregator_frames_stored_total"),
-        )
+        before, self._last = (self._last, self.cluster.sample("kilowatch_aggregator_frames_stored_total"))
         return before == self._last and time.monotonic() - self._ended > 3
 
 

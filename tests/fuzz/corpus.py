@@ -63,34 +63,62 @@ def inventory(node: str, session: int = 1, version: int = 0) -> Inventory:
     shape = shape_of(node)
     gpus = tuple(
         Gpu(
-            uuid=uuid_of(1, node, index), index=index, name="NVIDIA H100 80GB HBM3",
-            pci=f"0000:{index + 1:02x}:00.0", serial=f"16{index}", vbios="96.00", minor=index,
-            part_number="900-1", architecture="hopper", memory_bytes=85_520_809_984,
-            power_limit_watts=700.0, mig=index == 1, slot=f"slot {index}",
+            uuid=uuid_of(1, node, index),
+            index=index,
+            name="NVIDIA H100 80GB HBM3",
+            pci=f"0000:{index + 1:02x}:00.0",
+            serial=f"16{index}",
+            vbios="96.00",
+            minor=index,
+            part_number="900-1",
+            architecture="hopper",
+            memory_bytes=85_520_809_984,
+            power_limit_watts=700.0,
+            mig=index == 1,
+            slot=f"slot {index}",
             capabilities={"gpu_fan_speed_ratio": "not_supported"},
         )
         for index in range(shape.gpus)
-    )  # fmt: skip
+    )
     links = tuple(
-        Link(gpu=gpu.uuid, number=number, peer_kind="gpu", peer=gpus[(gpu.index + 1) % len(gpus)].uuid, peer_pci="0000:07:00.0")
+        Link(
+            gpu=gpu.uuid,
+            number=number,
+            peer_kind="gpu",
+            peer=gpus[(gpu.index + 1) % len(gpus)].uuid,
+            peer_pci="0000:07:00.0",
+        )
         for gpu in gpus
         for number in range(shape.links)
-    )  # fmt: skip
+    )
     pools = (MemoryPool(gpus=tuple(gpu.uuid for gpu in gpus), bytes=10**11, over="nvlink"),)
     return Inventory(
-        node=node, session=session, version=version, taken_at=0, kilowatch="2026.1",
-        source="nvml", host={"kernel": "6.8", "product": "DGX"}, driver_version="595.10",
-        cuda_version="13.1", driver_state="up", gpus=gpus, links=links,
+        node=node,
+        session=session,
+        version=version,
+        taken_at=0,
+        kilowatch="2026.1",
+        source="nvml",
+        host={"kernel": "6.8", "product": "DGX"},
+        driver_version="595.10",
+        cuda_version="13.1",
+        driver_state="up",
+        gpus=gpus,
+        links=links,
         pools=pools if gpus else (),
         instances=tuple(
             MigInstance(
-                uuid=f"MIG-{gpu.uuid[4:]}", gpu=gpu.uuid, gpu_instance=7, profile="1g.10gb",
-                memory_bytes=10**10, multiprocessors=16,
+                uuid=f"MIG-{gpu.uuid[4:]}",
+                gpu=gpu.uuid,
+                gpu_instance=7,
+                profile="1g.10gb",
+                memory_bytes=10**10,
+                multiprocessors=16,
             )
             for gpu in gpus
             if gpu.mig
         ),
-    )  # fmt: skip
+    )
 
 
 @cache
@@ -99,7 +127,7 @@ def _reading(block: int, rows: int, step: int) -> tuple[tuple[float, ...], ...]:
     if block == GPU_FAST and rows:
         made = expected_rows(scenario("two-dgx-h100", seed=3), "dgx-01", GPU_FAST, step)
         return tuple(tuple(made[row % 8]) for row in range(rows))
-    return tuple(tuple(float((row + column + step) % 90) for column in range(_WIDTHS[block])) for row in range(rows))  # fmt: skip
+    return tuple(tuple(float((row + column + step) % 90) for column in range(_WIDTHS[block])) for row in range(rows))
 
 
 def frame(node: str, session: int, seq: int, at: int, *, slow: bool = False) -> frames.Frame:
@@ -131,47 +159,79 @@ def event(node: str, session: int, number: int, at: int) -> Event:
         ("gpu_back", {}),
     )[number // 5 % 8]  # fmt: skip
     return Event(
-        id=f"{session}-{number}", node=node, at=at, kind=kind, message="GPU has fallen off the bus",
-        gpu=uuid_of(1, node, index) if shape.gpus else None, pci="0000:01:00.0", data=data,
-    )  # fmt: skip
+        id=f"{session}-{number}",
+        node=node,
+        at=at,
+        kind=kind,
+        message="GPU has fallen off the bus",
+        gpu=uuid_of(1, node, index) if shape.gpus else None,
+        pci="0000:01:00.0",
+        data=data,
+    )
 
 
 def status(session: int, seq: int, at: int) -> CollectorStatus:
     """Return a collector's status."""
     return CollectorStatus(
-        state=NodeState.OFFLINE if seq % 11 == 0 else NodeState.ONLINE, session=session, at=at,
-        interval=1.0, slow_interval=15.0, reason="shutdown" if seq % 11 == 0 else "",
+        state=NodeState.OFFLINE if seq % 11 == 0 else NodeState.ONLINE,
+        session=session,
+        at=at,
+        interval=1.0,
+        slow_interval=15.0,
+        reason="shutdown" if seq % 11 == 0 else "",
         ring=(FrameSpan(session - 1, 0, 40), FrameSpan(session, max(0, seq - 30), seq)),
-    )  # fmt: skip
+    )
 
 
 def reply(session: int, seq: int) -> CommandReply:
     """Return the answer to a request for frames."""
-    return CommandReply(about=session, first=max(0, seq - 9), last=seq, sent=5,
-                        gone=(FrameSpan(session, max(0, seq - 9), max(0, seq - 5)),))  # fmt: skip
+    return CommandReply(
+        about=session,
+        first=max(0, seq - 9),
+        last=seq,
+        sent=5,
+        gone=(FrameSpan(session, max(0, seq - 9), max(0, seq - 5)),),
+    )
 
 
 def jobs(node: str, session: int, version: int, at: int) -> NodeJobs:
     """Return who uses the GPUs of a node."""
     shape = shape_of(node)
-    keys = [
-        JobKey("slurm", "lab", f"{version}_{number}", number % 2) for number in range(shape.gpus)
-    ]
+    keys = [JobKey("slurm", "lab", f"{version}_{number}", number % 2) for number in range(shape.gpus)]
     return NodeJobs(
-        session=session, version=version, at=at,
-        jobs=tuple(Job(key=key, name="train", user="ada", account="nlp", begin=at - 9, exit_code=0, gpus=1) for key in keys),
+        session=session,
+        version=version,
+        at=at,
+        jobs=tuple(
+            Job(key=key, name="train", user="ada", account="nlp", begin=at - 9, exit_code=0, gpus=1) for key in keys
+        ),
         allocations=tuple(
-            Allocation(job=key, gpu=uuid_of(1, node, number), instance=number if number == 1 else None, step="0",
-                       begin=at - 9, end=at if number % 3 == 2 else 0, source="slurm-hook")
+            Allocation(
+                job=key,
+                gpu=uuid_of(1, node, number),
+                instance=number if number == 1 else None,
+                step="0",
+                begin=at - 9,
+                end=at if number % 3 == 2 else 0,
+                source="slurm-hook",
+            )
             for number, key in enumerate(keys)
         ),
         processes=tuple(
-            GpuProcess(gpu=uuid_of(1, node, number), pid=4000 + number, started=at - 20, user="ada", name="python",
-                       job=key, memory_bytes=10**9, sm_ratio=0.5)
+            GpuProcess(
+                gpu=uuid_of(1, node, number),
+                pid=4000 + number,
+                started=at - 20,
+                user="ada",
+                name="python",
+                job=key,
+                memory_bytes=10**9,
+                sm_ratio=0.5,
+            )
             for number, key in enumerate(keys)
         ),
         sources=(JobSourceState(name="process"), JobSourceState(name="slurm", state="absent", message="none")),
-    )  # fmt: skip
+    )
 
 
 def command(session: int, seq: int) -> Command:
@@ -227,7 +287,7 @@ BODIES: dict[str, Any] = {
     "SilenceRequest": {"matchers": ["node=n1", "rule=~gpu_.*"], "who": "ann", "why": "works", "duration": 600},
     "PlanRequest": {"circuit": "lab", "watts": 1000},
     "ReloadRequest": {},
-}  # fmt: skip
+}
 
 
 def request(number: int) -> tuple[str, str, dict[str, str], Any]:
@@ -259,7 +319,7 @@ KERNEL = (
     "[1.0] NVRM: API mismatch: the client has the version 570.1, but\n",
     '{"__REALTIME_TIMESTAMP":"1737434504000000","MESSAGE":"NVRM: Xid (PCI:0000:18:00): 48, DBE","_TRANSPORT":"kernel","_HOSTNAME":"n1"}\n',
     "__REALTIME_TIMESTAMP=1737434504000000\n_TRANSPORT=kernel\nMESSAGE=NVRM: Xid (PCI:0000:18:00): 48, DBE\n\n",
-)  # fmt: skip
+)
 SMI_TEXT = """
 ==============NVSMI LOG==============
 
@@ -330,7 +390,8 @@ SETTINGS: dict[str, Any] = {
     "broker": {"host": "127.0.0.1", "port": 1883, "keepalive": 10},
     "collector": {"node": "n1", "source": "nvml", "interval": 1.0, "slow_interval": 15.0},
     "aggregator": {
-        "listen": "127.0.0.1:9400", "flush_seconds": 0.2,
+        "listen": "127.0.0.1:9400",
+        "flush_seconds": 0.2,
         "store": {"write_seconds": 1.0, "max_bytes": 50 * 2**30},
         "budgets": {"nodes": 100, "events_per_second": 20.0},
         "backfill": {},
@@ -345,7 +406,7 @@ SETTINGS: dict[str, Any] = {
         "channels": {"chat": {"type": "webhook", "url": "http://127.0.0.1:1/x"}},
         "external_url": "https://example",
     },
-}  # fmt: skip
+}
 RULES: tuple[dict[str, Any], ...] = (
     {"name": "hot", "when": {"type": "above", "metric": "gpu_temperature_celsius", "level": 80, "clear": 75},
      "severity": "page", "summary": "{where} is at {value}", "description": "Cool {node}.", "runbook": "hot", "hold": 30,
@@ -401,8 +462,4 @@ def _toml_value(value: Any) -> str:
 
 def pick(rng: random.Random) -> tuple[str, int, int]:
     """Return a hostile node, a session and a frame number: near enough to each other that many fit."""
-    return (
-        rng.choice(getattr(rng, "nodes", HOSTILE)),
-        rng.choice((1, 1, 1, 2, 3)),
-        rng.randrange(60),
-    )
+    return (rng.choice(getattr(rng, "nodes", HOSTILE)), rng.choice((1, 1, 1, 2, 3)), rng.randrange(60))

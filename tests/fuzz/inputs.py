@@ -49,9 +49,7 @@ def make(kind: str, seed: int, number: int, now: int, nodes: Sequence[str] = HOS
     rng = FuzzRandom(f"{seed}/{kind}/{number}")
     rng.nodes = nodes
     topic, body = KINDS[kind](rng, number, now)
-    return FuzzInput(
-        kind, number, topic, body, kind in {"status", "inventory"} and rng.random() < 0.1
-    )
+    return FuzzInput(kind, number, topic, body, kind in {"status", "inventory"} and rng.random() < 0.1)
 
 
 def _address(rng: random.Random, node: str, kind: Topic, cluster: str = "default") -> str:
@@ -107,11 +105,7 @@ def _backfill(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
     many = [_frame_bytes(rng, node, session, seq + n, now) for n in range(rng.randrange(6))]
     body = frames.encode_many(many * rng.choice((1, 1, 1, 30)))
     if rng.random() < 0.3:
-        body = (
-            raw(body, rng)
-            if rng.random() < 0.5
-            else as_msgpack(mutate(msgspec.msgpack.decode(body), rng))
-        )
+        body = raw(body, rng) if rng.random() < 0.5 else as_msgpack(mutate(msgspec.msgpack.decode(body), rng))
     return _address(rng, node, Topic.BACKFILL), body
 
 
@@ -176,9 +170,7 @@ def _meter(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
     topic, content = rng.choice(corpus.METER_MESSAGES)
     if rng.random() < 0.1:
         return topic, raw(json.dumps(content).encode(), rng)
-    return topic, as_json(
-        mutate(content, rng) if isinstance(content, dict) else mutate([content], rng), rng
-    )
+    return topic, as_json(mutate(content, rng) if isinstance(content, dict) else mutate([content], rng), rng)
 
 
 def _http(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
@@ -200,25 +192,17 @@ def _http(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
         query[rng.choice(("limit", "from", "to", "node", "nope", "", "step"))] = rng.choice(TEXTS)
     if rng.random() < 0.2:
         parts = path.split("/")
-        parts[rng.randrange(len(parts))] = quote(
-            rng.choice(TEXTS)[:3000].encode("utf-8", "replace"), safe="%/"
-        )
+        parts[rng.randrange(len(parts))] = quote(rng.choice(TEXTS)[:3000].encode("utf-8", "replace"), safe="%/")
         path = "/".join(parts)
     if rng.random() < 0.3:
         headers[rng.choice(_HEADERS)] = rng.choice(_HEADER_WORDS)
     if rng.random() < 0.1:
         method = rng.choice(("PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "BREW", "get", "CONNECT"))
-    length = (
-        str(len(content))
-        if rng.random() < 0.9
-        else rng.choice(("-1", "0", "99", "9" * 30, "x", ""))
-    )
+    length = str(len(content)) if rng.random() < 0.9 else rng.choice(("-1", "0", "99", "9" * 30, "x", ""))
     if content or rng.random() < 0.1:
         headers.setdefault("Content-Length", length)
     asked = urlencode({key: word.encode("utf-8", "replace") for key, word in query.items()})
-    lines = [f"{method} {path}?{asked} HTTP/1.1"] + [
-        f"{key}: {word}" for key, word in headers.items()
-    ]
+    lines = [f"{method} {path}?{asked} HTTP/1.1"] + [f"{key}: {word}" for key, word in headers.items()]
     wire = "\r\n".join(lines).encode("utf-8", "replace") + b"\r\n\r\n" + content
     if rng.random() < 0.05:
         wire = raw(wire, rng)
@@ -241,9 +225,7 @@ _HEADER_WORDS = (
 def _websocket(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
     del number, now
     body = as_json(mutate(corpus.STREAM, rng) if rng.random() < 0.8 else corpus.STREAM, rng)
-    return rng.choice(("text", "text", "text", "binary", "ping")), raw(
-        body, rng
-    ) if rng.random() < 0.1 else body
+    return rng.choice(("text", "text", "text", "binary", "ping")), raw(body, rng) if rng.random() < 0.1 else body
 
 
 def _lines(rng: random.Random, source: str) -> str:
@@ -285,9 +267,7 @@ def _kernel(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
     line = text(rng.choice(corpus.KERNEL), rng)
     if rng.random() < 0.5:
         words = line.split(" ")
-        words[rng.randrange(len(words))] = rng.choice(
-            (*TEXTS, "01", "0x1", "x", "154,", "NVRM:", "Xid", "from", "to")
-        )
+        words[rng.randrange(len(words))] = rng.choice((*TEXTS, "01", "0x1", "x", "154,", "NVRM:", "Xid", "from", "to"))
         line = " ".join(words)
     return "", line.encode("utf-8", "surrogatepass")
 
@@ -309,9 +289,7 @@ def _recording(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
 
 
 def _saved_log(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
-    parts = [
-        rng.choice((_kernel, _kernel, _smi_text, _smi_xml))(rng, number, now)[1] for _ in range(4)
-    ]
+    parts = [rng.choice((_kernel, _kernel, _smi_text, _smi_xml))(rng, number, now)[1] for _ in range(4)]
     whole = b"\n".join(parts)
     pack = rng.choice((bytes, bytes, _gzip, bz2.compress, lzma.compress, _utf16))
     found = pack(whole)

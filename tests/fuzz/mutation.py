@@ -56,10 +56,7 @@ def _field(box: list[Any], rng: random.Random) -> tuple[Any, Any]:
         if isinstance(holder, dict):
             inner = [(f"{path}.{key}", key) for key in holder]
         else:  # a few items are like all
-            inner = [
-                (f"{path}[]", at)
-                for at in sorted({*range(len(holder))[:2], *range(len(holder))[-1:]})
-            ]
+            inner = [(f"{path}[]", at) for at in sorted({*range(len(holder))[:2], *range(len(holder))[-1:]})]
         for name, key in inner:
             if isinstance(holder[key], dict | list):
                 waiting.append((name, holder[key]))
@@ -120,7 +117,9 @@ def _nudge(holder: Any, key: Any, rng: random.Random, _: list[Any]) -> None:
             edge = int(rng.choice([n for n in NUMBERS if math.isfinite(n)]))
             holder[key] = rng.choice((edge, rng.choice(near)))
         case float():
-            holder[key] = rng.choice((-old, old * 1e300, old / 3, float(rng.choice(NUMBERS[:-1])) if rng.random() < 0.5 else math.nan))  # fmt: skip
+            holder[key] = rng.choice(
+                (-old, old * 1e300, old / 3, float(rng.choice(NUMBERS[:-1])) if rng.random() < 0.5 else math.nan)
+            )
         case str():
             holder[key] = text(old, rng)
         case bytes():
@@ -133,9 +132,7 @@ def _nudge(holder: Any, key: Any, rng: random.Random, _: list[Any]) -> None:
 
 def _remove(holder: Any, key: Any, rng: random.Random, _: list[Any]) -> None:
     del rng
-    if (isinstance(holder, dict) and key in holder) or (
-        isinstance(holder, list) and key < len(holder)
-    ):
+    if (isinstance(holder, dict) and key in holder) or (isinstance(holder, list) and key < len(holder)):
         del holder[key]
 
 
@@ -218,13 +215,12 @@ def text(old: str, rng: random.Random) -> str:
             old.swapcase,
             lambda: old[::-1],
         )
-    )()  # fmt: skip
+    )()
 
 
-_FLOATS = [
-    struct.pack("<f", number)
-    for number in (math.nan, math.inf, -math.inf, 3.4e38, -1.0, 1e-45, 0.0)
-] + [struct.pack("<d", number) for number in (math.nan, math.inf, 1.7e308, -1.0, 2.0**63, 0.0)]
+_FLOATS = [struct.pack("<f", number) for number in (math.nan, math.inf, -math.inf, 3.4e38, -1.0, 1e-45, 0.0)] + [
+    struct.pack("<d", number) for number in (math.nan, math.inf, 1.7e308, -1.0, 2.0**63, 0.0)
+]
 
 
 def raw(old: bytes, rng: random.Random) -> bytes:
@@ -285,8 +281,6 @@ def _packable(tree: Any, depth: int) -> Any:
         case list():
             return [_packable(item, depth + 1) for item in tree]
         case dict():
-            return {
-                _packable(str(key), depth): _packable(item, depth + 1) for key, item in tree.items()
-            }
+            return {_packable(str(key), depth): _packable(item, depth + 1) for key, item in tree.items()}
         case _:
             return repr(tree)

@@ -66,9 +66,7 @@ async def run(seed: int, wanted: Iterable[tuple[str, int]], most_faults: int = 2
                         errors.check()
                         recent = suspects
                 except Exception as error:  # noqa: BLE001 - any exception is what is looked for
-                    outcome.faults.append(
-                        _described(error, seed, given, since[id(target)] or recent)
-                    )
+                    outcome.faults.append(_described(error, seed, given, since[id(target)] or recent))
                     since[id(target)] = []
                     errors.texts.clear()
                     if len(outcome.faults) >= most_faults:
@@ -81,9 +79,7 @@ async def run(seed: int, wanted: Iterable[tuple[str, int]], most_faults: int = 2
     return outcome
 
 
-def run_in_parts(
-    seed: int, wanted: Sequence[tuple[str, int]], size: int = PART
-) -> Iterator[Outcome]:
+def run_in_parts(seed: int, wanted: Sequence[tuple[str, int]], size: int = PART) -> Iterator[Outcome]:
     """Give inputs to targets in processes of their own, as many at a time as there are cores; yield how each ended,
     in their order."""
     parts = [wanted[first : first + size] for first in range(0, len(wanted), size)]

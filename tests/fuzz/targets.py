@@ -192,9 +192,9 @@ class BusTarget:
         for row in range(HONEST_GPUS):
             wanted = expected(HONEST, row, range(self.seq))
             for column, name in enumerate(SCHEMA.blocks[GPU_FAST].names[:6]):
-                found = self.core.store.history(f"GPU-{HONEST}-{row}", name, ARRIVAL - 10**9, self.core.wall + 1, 0.0)  # fmt: skip
+                found = self.core.store.history(f"GPU-{HONEST}-{row}", name, ARRIVAL - 10**9, self.core.wall + 1, 0.0)
                 got = [np.nan if value is None else value for value in found.mean]
-                np.testing.assert_array_equal(np.array(got, np.float32), wanted[:, column].astype(np.float32))  # fmt: skip
+                np.testing.assert_array_equal(np.array(got, np.float32), wanted[:, column].astype(np.float32))
                 compared += len(got)
         return compared
 
@@ -204,13 +204,7 @@ class BusTarget:
             await side.close()
 
 
-_OURS = {
-    "rule_set_aside",
-    "node_set_aside",
-    "circuit_set_aside",
-    "alerting_impaired",
-    "rules_failing",
-}
+_OURS = {"rule_set_aside", "node_set_aside", "circuit_set_aside", "alerting_impaired", "rules_failing"}
 """Impairments that are faults of ours."""
 
 
@@ -219,9 +213,7 @@ class MeterTarget:
 
     def __init__(self) -> None:
         self.now = 0.0
-        records = [
-            MeterRecord(meter, "broker", asked=False) for meter in attach("power", site_of(METERS))
-        ]
+        records = [MeterRecord(meter, "broker", asked=False) for meter in attach("power", site_of(METERS))]
         self.bus = MeterBus(BrokerConfig(), records, lambda: self.now)
         self.records = records
 
@@ -240,9 +232,7 @@ class MeterTarget:
 class HttpTarget:
     """A real listener on loopback: raw requests, and the same server answers a good one."""
 
-    def __init__(
-        self, view: FakeView, port: int, session: aiohttp.ClientSession, token: str
-    ) -> None:
+    def __init__(self, view: FakeView, port: int, session: aiohttp.ClientSession, token: str) -> None:
         self.view, self.port, self.session, self.token = view, port, session, token
         self.statuses: dict[int, int] = {}
 
@@ -446,9 +436,7 @@ def pure_targets(folder: Path) -> dict[str, Target]:
 @contextlib.asynccontextmanager
 async def targets(folder: Path, kinds: set[str]) -> AsyncIterator[dict[str, Target]]:
     """Open the targets of some kinds."""
-    found: dict[str, Target] = {
-        kind: target for kind, target in pure_targets(folder).items() if kind in kinds
-    }
+    found: dict[str, Target] = {kind: target for kind, target in pure_targets(folder).items() if kind in kinds}
     async with contextlib.AsyncExitStack() as stack:
         if kinds & set(BUS):
             bus = BusTarget(folder / "bus")

@@ -51,11 +51,7 @@ HONEST, HONEST_GPUS = "honest-1", 3
 CIRCUIT = "own"
 """The circuit that the honest node hangs on alone."""
 SITE = f'[circuits.lab]\nbreaker = 60\nnodes = ["mallory-1"]\n[circuits.{CIRCUIT}]\nbreaker = 60\nnodes = ["{HONEST}"]'
-PAGES = (
-    f"/nodes/{HONEST}",
-    *(f"/gpus/GPU-{HONEST}-{row}" for row in range(HONEST_GPUS)),
-    f"/circuits/{CIRCUIT}",
-)
+PAGES = (f"/nodes/{HONEST}", *(f"/gpus/GPU-{HONEST}-{row}" for row in range(HONEST_GPUS)), f"/circuits/{CIRCUIT}")
 """Web pages that are compared."""
 _OF_OTHERS = re.compile(
     r' <span class="n[^"]*">[\d,]+<span class="hidden"> open</span></span>|(?<=href="incidents/)[^"]+|(?<= data-live=")\w+'
@@ -76,9 +72,7 @@ class Side:
 
     def __init__(self, folder: Path) -> None:
         self.core = Feed(folder, StoreConfig())
-        self.electrical = ElectricalService(
-            tomllib.loads(SITE), folder, clock=lambda: self.core.wall
-        )
+        self.electrical = ElectricalService(tomllib.loads(SITE), folder, clock=lambda: self.core.wall)
         self.pipeline = AlertPipeline(load(), self._notify, now=self.core.now, wall=self.core.wall)
         self.view = SideView(self)
         self.pages, self.inputs = ExpositionPages(), RuleInputMetrics()
@@ -98,10 +92,13 @@ class Side:
         self.core.inventory(inventory(HONEST, HONEST_GPUS))
         key, gpu = JobKey("slurm", "honest", "1"), f"GPU-{HONEST}-0"
         jobs = NodeJobs(
-            session=1, version=1, at=self.core.wall, jobs=(Job(key=key, user="ann", name='my"job'),),
+            session=1,
+            version=1,
+            at=self.core.wall,
+            jobs=(Job(key=key, user="ann", name='my"job'),),
             allocations=(Allocation(job=key, gpu=gpu, begin=self.core.wall - 10**9),),
             processes=(GpuProcess(gpu=gpu, pid=7, name='my"app', job=key),),
-        )  # fmt: skip
+        )
         self.core.publish(HONEST, Topic.JOBS, messages.encode(jobs))
 
     def hear(self, seq: int) -> None:
@@ -110,9 +107,13 @@ class Side:
         core.publish(HONEST, Topic.FRAME, payload(HONEST, HONEST_GPUS, 1, seq, at=core.wall))
         if seq % EVENT_EVERY == 1:
             event = Event(
-                id=f"1-{seq}", node=HONEST, at=core.wall, kind="xid", gpu=f"GPU-{HONEST}-0",
+                id=f"1-{seq}",
+                node=HONEST,
+                at=core.wall,
+                kind="xid",
+                gpu=f"GPU-{HONEST}-0",
                 data={"xid": 31 if seq % 16 == 1 else 79},
-            )  # fmt: skip
+            )
             core.publish(HONEST, Topic.EVENT, messages.encode(event))
 
     def evaluate(self) -> None:
@@ -123,9 +124,13 @@ class Side:
         core.ingest.drain_sample_times()
         found = self.electrical.snapshots(core.fleet, core.now, core.wall)
         self.pipeline.evaluate(
-            core.fleet, core.now, core.wall, core.ingest.drain_events(), listening=True,
+            core.fleet,
+            core.now,
+            core.wall,
+            core.ingest.drain_events(),
+            listening=True,
             snapshots=() if found is None else found.all(),
-        )  # fmt: skip
+        )
 
     def _notify(self, changes: IncidentChanges, _records: object) -> None:
         """Note what a webhook is told of the honest part: of each alert, for which of a node's alerts come first, and so
@@ -172,23 +177,23 @@ class Side:
             states = circuit_states(electrical.site.layout, part, {}, parts_of(view, "twin"))
         return {
             "the page of its readings": render(joined(snapshots)),
-            "the page with the names of dcgm-exporter": exposition.render(
-                dcgm.families(view, node, "Hostname")
-            ),
+            "the page with the names of dcgm-exporter": exposition.render(dcgm.families(view, node, "Hostname")),
             "the push": sorted(cell for one in pushed for cell in _cells(one) if f'node="{HONEST}"' in cell[1]),
             "its line in the list of nodes": typed(describe(node, now)),
-            "its readings": typed([
-                tuple(device(fleet, table, row, now))
-                for table in (Table.GPU, Table.NODE)
-                for row in range(node.rows[table].start, node.rows[table].stop)
-            ]),
+            "its readings": typed(
+                [
+                    tuple(device(fleet, table, row, now))
+                    for table in (Table.GPU, Table.NODE)
+                    for row in range(node.rows[table].start, node.rows[table].stop)
+                ]
+            ),
             "its columns": typed(numbers(read(fleet, layout(fleet, choice.table, choice.nodes), choice.columns, now))),
             "its jobs": typed(view.jobs.lists.get(HONEST)),
             "its scrape target": typed(target(node, "a:1", "node", ("labels", "device"))),
             "its circuit": typed(states),
             "its alerts": typed([one for one in self.pipeline.alerts() if one.node == HONEST]),
             "its newest events": typed([one for one in view.recent_events() if one.node == HONEST]),
-        }  # fmt: skip
+        }
 
     def stored(self) -> dict[str, Any]:
         """Return all that the store has of the honest node, with types."""
@@ -197,7 +202,7 @@ class Side:
             f"{name} of GPU {row}": typed(store.history(f"GPU-{HONEST}-{row}", name, ARRIVAL - 10**9, until, 0.0))
             for row in range(HONEST_GPUS)
             for name in SCHEMA.blocks[GPU_FAST].names
-        }  # fmt: skip
+        }
         events = store.events(ARRIVAL - 10**9, until, HONEST, None, 10_000)
         return {**rows, "events": typed([one.event for one in events])}
 
@@ -245,11 +250,7 @@ def told_alone(attacked: Side, alone: Side) -> list[str]:
         if told not in other.told
     ]
     attacked.in_storms |= {key for _, key, _ in missing if attacked.in_a_storm(key)}
-    return [
-        told
-        for late, key, told in missing
-        if late > NOTICE_SECONDS and key not in attacked.in_storms
-    ]
+    return [told for late, key, told in missing if late > NOTICE_SECONDS and key not in attacked.in_storms]
 
 
 def differences(attacked: dict[str, Any], alone: dict[str, Any]) -> list[str]:

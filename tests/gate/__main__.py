@@ -39,11 +39,7 @@ FACTOR = "KILOWATCH_PATIENCE"
 """Environment variable by which tests have more patience; where it is set, the machine is taken to be as slow."""
 PATIENCE = 3
 """By which that of a second try is multiplied."""
-BESIDE = (
-    "tests/power",
-    "tests/alerts/test_planted.py",
-    "tests/alerts/test_fault_pairs.py",
-)
+BESIDE = ("tests/power", "tests/alerts/test_planted.py", "tests/alerts/test_fault_pairs.py")
 """What computes in one process: it runs beside the tier that waits, which one busy processor of two does not hurt.
 As much as that tier takes: what is more runs with the shared one, on both processors."""
 ALONE = ("-m", "alone and not long")
@@ -87,7 +83,7 @@ def git(*arguments: str) -> str:
 def _printed(*arguments: str) -> str:
     command = ["git", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError:
         return ""
     return done.stdout if done.returncode == 0 else ""
@@ -97,10 +93,7 @@ def touched(base: str) -> set[str]:
     """Return the files that differ from where the change began, and those that git does not know yet."""
     begin = git("merge-base", "HEAD", base)
     if not begin:
-        print(
-            f"gate: {base} is not known here, so no file counts as touched by the change",
-            flush=True,
-        )
+        print(f"gate: {base} is not known here, so no file counts as touched by the change", flush=True)
     named = git("diff", "--name-only", begin) if begin else ""
     return {*named.splitlines(), *git("ls-files", "--others", "--exclude-standard").splitlines()}
 
@@ -123,10 +116,7 @@ def run_pytest(file: Path, arguments: tuple[str, ...], **environment: str) -> in
 
 def suited(slow: float, patience: float = 1) -> dict[str, str]:
     """Return the environment of tests on a machine that is so slow."""
-    return {
-        FACTOR: f"{patience * slow:g}",
-        "PYTEST_XDIST_AUTO_NUM_WORKERS": str(machine.workers(slow)),
-    }
+    return {FACTOR: f"{patience * slow:g}", "PYTEST_XDIST_AUTO_NUM_WORKERS": str(machine.workers(slow))}
 
 
 def calm(seconds: float) -> float:
@@ -147,9 +137,7 @@ def too_long(begin: str, slow: float, others: Collection[str]) -> tuple[str, ...
     return found
 
 
-def all_tiers(
-    left_out: Collection[str], slow: float, heavy: bool = True
-) -> tuple[dict[str, tuple[str, ...]], ...]:
+def all_tiers(left_out: Collection[str], slow: float, heavy: bool = True) -> tuple[dict[str, tuple[str, ...]], ...]:
     """Return the tiers of all tests but those of some files, and without the heavy ones that take too long."""
     ignored = tuple(f"--ignore={file}" for file in left_out)
     ignored += () if heavy else ("-p", "tests.gate.in_time")
@@ -159,9 +147,7 @@ def all_tiers(
     return tuple({name: (*chosen, *ignored) for name, chosen in row.items()} for row in rows)
 
 
-def run_tier(
-    name: str, arguments: tuple[str, ...], slow: float
-) -> tuple[list[Outcome], float, str]:
+def run_tier(name: str, arguments: tuple[str, ...], slow: float) -> tuple[list[Outcome], float, str]:
     """Run one tier; return what came out, the load at its end, and what broke pytest itself, if anything."""
     file = FOLDER / f"{name}.jsonl"
     file.unlink(missing_ok=True)
@@ -176,9 +162,7 @@ def run_tier(
     return found, load, f"BROKEN {name} tier: {why}"
 
 
-def run_tiers(
-    tiers: tuple[dict[str, tuple[str, ...]], ...], slow: float
-) -> tuple[Tally, float, list[str]]:
+def run_tiers(tiers: tuple[dict[str, tuple[str, ...]], ...], slow: float) -> tuple[Tally, float, list[str]]:
     """Run all tiers, also after one has failed; return what came out, the load, and what broke pytest itself."""
     done = []
     for row in tiers:
@@ -212,10 +196,7 @@ def second_try(
             continue
         flaky[test] = hung
         how = "hung" if hung else "failed"
-        print(
-            f"FLAKY {test}: {how} at load {load:.1f}, passed alone at load {now:.1f}, cause unknown",
-            flush=True,
-        )
+        print(f"FLAKY {test}: {how} at load {load:.1f}, passed alone at load {now:.1f}, cause unknown", flush=True)
         with FLAKY.open("ab") as file:
             line = Flaky(test, time.time(), load, hung, tree)
             file.write(msgspec.json.encode(line) + b"\n")
@@ -231,16 +212,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Judge the tree; return 0 when it may land."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.gate", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )  # fmt: skip
-    parser.add_argument(
-        "--base", default="origin/main", help="where the change began [origin/main]"
     )
-    parser.add_argument(
-        "--calm", type=float, default=120, help="most seconds to wait before a second try [120]"
-    )
-    parser.add_argument(
-        "pytest", nargs="*", help="arguments of pytest, in place of all checks and tests"
-    )
+    parser.add_argument("--base", default="origin/main", help="where the change began [origin/main]")
+    parser.add_argument("--calm", type=float, default=120, help="most seconds to wait before a second try [120]")
+    parser.add_argument("pytest", nargs="*", help="arguments of pytest, in place of all checks and tests")
     given = parser.parse_args(arguments)
     began = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -259,9 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
         left_out = unchanged.left_out(git, begin)
         told += [f"LEFT OUT {file}: nothing that it holds has changed" for file in left_out]
         heavy = too_long(begin, slow, {*left_out, *unchanged.MEMBERS.files})
-        told += heavy and [
-            f"LEFT OUT {len(heavy)} tests for their time, in {in_time.FILE}: make nightly"
-        ]
+        told += heavy and [f"LEFT OUT {len(heavy)} tests for their time, in {in_time.FILE}: make nightly"]
         tiers = all_tiers(left_out, slow, not heavy)
     found, load, bad = run_tiers(tiers, slow)
     if checks is not None and checks.wait():
@@ -282,9 +255,7 @@ def main(arguments: list[str] | None = None) -> int:
         flaky, twice = second_try(failed, load, given.calm, slow)
         bad += refusals(flaky, twice, _changed(given.base))
     print("\nThe slowest tests, s, and their processor time:")
-    print(
-        "\n".join(f"{seconds:8.1f} {cpu:8.1f} {test}" for seconds, cpu, test in found.slowest(30))
-    )
+    print("\n".join(f"{seconds:8.1f} {cpu:8.1f} {test}" for seconds, cpu, test in found.slowest(30)))
     print(f"\nThe files that compute longest, of {sum(found.cpu.values()):.0f} s in all:")
     print("\n".join(f"{cpu:8.1f} {file}" for cpu, file in found.costliest(30)))
     line = f"{found.passed + len(flaky)} passed, {len(failed) - len(flaky)} failed, {len(found.skipped)} skipped"

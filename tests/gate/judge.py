@@ -73,9 +73,7 @@ def too_many(failed: dict[str, bool]) -> str:
     """Return why nothing is tried a second time, empty where it is."""
     if weight(failed) <= MOST_FAILED:
         return ""
-    return (
-        f"{len(failed)} tests failed, more than {MOST_FAILED} (a hang counts double): no second try"
-    )
+    return f"{len(failed)} tests failed, more than {MOST_FAILED} (a hang counts double): no second try"
 
 
 def refusals(flaky: dict[str, bool], twice: Collection[str], touched: Collection[str]) -> list[str]:
@@ -90,7 +88,5 @@ def refusals(flaky: dict[str, bool], twice: Collection[str], touched: Collection
         if file_of(test) in touched
     ]
     if weight(flaky) > MOST_FLAKY:
-        found.append(
-            f"TOO MANY FLAKY {len(flaky)} tests; {MOST_FLAKY} are allowed, a hang counts double"
-        )
+        found.append(f"TOO MANY FLAKY {len(flaky)} tests; {MOST_FLAKY} are allowed, a hang counts double")
     return found

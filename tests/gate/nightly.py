@@ -58,16 +58,15 @@ class Run:
 def within(files: Iterable[str], chosen: Collection[str]) -> list[str]:
     """Return the files that are in one of some folders, or are one of some files; all where none is named."""
     return [
-        file
-        for file in sorted(files)
-        if not chosen or any(PurePosixPath(file).is_relative_to(one) for one in chosen)
+        file for file in sorted(files) if not chosen or any(PurePosixPath(file).is_relative_to(one) for one in chosen)
     ]
 
 
 def with_waits(tree: Tree) -> list[str]:
     """Return the test files that wait, or whose helpers do."""
-    modules = [file for file, module in tree.modules.items() if file.startswith("tests/")
-               and wakes.waits(tree.texts[module])]  # fmt: skip
+    modules = [
+        file for file, module in tree.modules.items() if file.startswith("tests/") and wakes.waits(tree.texts[module])
+    ]
     return list(tree.reached(modules))
 
 
@@ -75,9 +74,7 @@ def changed_lately() -> list[str]:
     """Return the test files that commits of the last day of history changed, and that are still there."""
     newest = git("log", "-1", "--format=%ct")
     named = git("log", f"--since={int(newest) - DAY}", "--format=", "--name-only") if newest else ""
-    return [
-        file for file in set(named.split()) if Path(file).match("test_*.py") and Path(file).exists()
-    ]
+    return [file for file in set(named.split()) if Path(file).match("test_*.py") and Path(file).exists()]
 
 
 def runs(part: str, chosen: Collection[str], seed: int, repeats: int) -> Iterator[Run]:
@@ -106,9 +103,7 @@ def perform(run: Run, workers: int) -> tuple[Tally, list[str]]:
     """Do a run; return what came out, and what is wrong, in lines."""
     file = FOLDER / "nightly.jsonl"
     file.unlink(missing_ok=True)
-    code = run_pytest(
-        file, ("-n", str(workers), "--dist", "loadfile", *run.arguments), **run.environment
-    )
+    code = run_pytest(file, ("-n", str(workers), "--dist", "loadfile", *run.arguments), **run.environment)
     found, excused = tally(read(file)), quarantine.load()
     wrong = [
         f"{'HUNG' if hung else 'FAILED'} {run.name}: {test}"
@@ -130,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what was asked for; return 0 when nothing was found."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.gate.nightly", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )  # fmt: skip
+    )
     parser.add_argument("parts", nargs="*", metavar="part", help="[all]")
     parser.add_argument("--in", nargs="+", default=[], dest="chosen", metavar="FILE")
     parser.add_argument("--seed", type=int, help="of searches and orders [a fresh one]")
@@ -153,9 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
             began = time.monotonic()
             found, wrong = perform(run, given.workers)
             minutes = (time.monotonic() - began) / 60
-            lines.append(
-                f"{run.name:24} {found.passed:6} passed, {len(found.failed):3} failed, {minutes:6.1f} min"
-            )
+            lines.append(f"{run.name:24} {found.passed:6} passed, {len(found.failed):3} failed, {minutes:6.1f} min")
             bad += wrong
     print("\n".join(["", *lines, *bad, f"nightly: {'FAILED' if bad else 'passed'}, seed {seed}"]))
     return int(bool(bad))

@@ -73,9 +73,7 @@ class _Recorder:
                 report.outcome,
                 report.duration,
                 hung,
-                cpu=dict(report.user_properties).get(CPU, 0.0)
-                if report.when == "teardown"
-                else 0.0,
+                cpu=dict(report.user_properties).get(CPU, 0.0) if report.when == "teardown" else 0.0,
             )
         )
 

@@ -38,9 +38,7 @@ def load(file: Path = FILE) -> dict[str, Quarantined]:
         if not one.cause.strip():
             raise ValueError(f"{file}: {one.test} has no cause")
         if not 0 <= (one.last_day - one.since).days <= MOST_DAYS:
-            raise ValueError(
-                f"{file}: {one.test}: last_day is at most {MOST_DAYS} days after since"
-            )
+            raise ValueError(f"{file}: {one.test}: last_day is at most {MOST_DAYS} days after since")
     return {one.test: one for one in found}
 
 

@@ -76,9 +76,7 @@ def of_slow_tier(files: Iterable[str]) -> set[str]:
     from tests.conftest import SYSTEMS  # pytest rewrites it, where a test imports this module
 
     return {
-        file
-        for file in files
-        if file.split("/")[1] in SYSTEMS or "systems" in _marks(Path(file).read_text("utf-8"))
+        file for file in files if file.split("/")[1] in SYSTEMS or "systems" in _marks(Path(file).read_text("utf-8"))
     }
 
 
@@ -104,8 +102,7 @@ def run(choice: Choice, record: Record) -> int:
     out = {*record.heavy, *quarantine.load()}
     out = {test for test in out if file_of(test) in choice.taken}
     workers = "3" if choice.seconds >= WORTH_WORKERS else "0"
-    command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--dist", "loadfile",
-               "-m", "not systems"]  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--dist", "loadfile", "-m", "not systems"]
     command += [word for test in sorted(out) for word in ("--deselect", test)]
     code = subprocess.call([*command, *choice.taken])
     return 0 if code == NO_TESTS else code
@@ -117,9 +114,7 @@ def lint(files: Iterable[str]) -> int:
     if not python:
         return 0
     ruff = [sys.executable, "-m", "ruff"]
-    wrong = [
-        subprocess.call([*ruff, *how, "-q", *python]) for how in (["format", "--check"], ["check"])
-    ]
+    wrong = [subprocess.call([*ruff, *how, "-q", *python]) for how in (["format", "--check"], ["check"])]
     return int(any(wrong))
 
 
@@ -164,10 +159,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the tests near a change; return 0 when they passed."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.gate.quick", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )  # fmt: skip
-    parser.add_argument(
-        "--base", default="origin/main", help="where the change began [origin/main]"
     )
+    parser.add_argument("--base", default="origin/main", help="where the change began [origin/main]")
     parser.add_argument("--replay", type=int, metavar="COMMITS")
     parser.add_argument("--record", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--slow", type=float, default=1.0)
@@ -183,13 +176,12 @@ def main(arguments: list[str] | None = None) -> int:
     choice = choice_of(files, tree, record)
     print(
         f"quick: {len(files)} files differ from {base}: {len(choice.taken)} files of tests, "
-        f"{choice.seconds:.0f} s by the record", flush=True,
-    )  # fmt: skip
+        f"{choice.seconds:.0f} s by the record",
+        flush=True,
+    )
     wrong = lint(files) | run(choice, record)
     how = "FAILED" if wrong else "passed"
-    print(
-        "\n".join([*told(choice, record), f"quick: {how} after {time.monotonic() - began:.0f} s"])
-    )
+    print("\n".join([*told(choice, record), f"quick: {how} after {time.monotonic() - began:.0f} s"]))
     return int(bool(wrong))
 
 

@@ -37,18 +37,14 @@ class Tree:
             self.modules[file.relative_to(root).as_posix()] = module
             self.texts[module] = file.read_text(encoding="utf-8") if file.exists() else ""
         self.tests = {
-            module: file
-            for file, module in self.modules.items()
-            if PurePosixPath(file).name.startswith("test_")
+            module: file for file, module in self.modules.items() if PurePosixPath(file).name.startswith("test_")
         }
         for module, text in self.texts.items():
             for other in self._named(text):
                 self._users[other].add(module)
         for file, module in self.modules.items():
             if file.endswith("/conftest.py"):
-                self._users[module] |= {
-                    test for test in self.tests if test.startswith(f"{module.rpartition('.')[0]}.")
-                }
+                self._users[module] |= {test for test in self.tests if test.startswith(f"{module.rpartition('.')[0]}.")}
 
     def _named(self, text: str) -> Iterator[str]:
         """Yield the modules that a text names without importing them."""
@@ -78,9 +74,7 @@ class Tree:
                 text = self.texts[module]
                 beside = named.is_relative_to(PurePosixPath(path).parent)
                 near = beside or (
-                    str(named) in text
-                    if named.is_relative_to("tests")
-                    else not named.parent.name or above.search(text)
+                    str(named) in text if named.is_relative_to("tests") else not named.parent.name or above.search(text)
                 )
                 globs = beside and any(named.match(pattern) for pattern in GLOB.findall(text))
                 if globs or (near and word.search(text)):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 def changed_code(
     files: Iterable[str], before: Callable[[str], str], now: Callable[[str], str], *, imports: bool
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Return the files whose code differs; all that are no code. `before`, `now`: return the text of a file; "" for
     one that is not there. `imports`: whether these are code too."""
     return [

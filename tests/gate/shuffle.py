@@ -39,9 +39,7 @@ def pytest_report_header() -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Shuffle what is left after all others have chosen and sorted."""
-    from tests.gate.__main__ import (
-        SERIES,
-    )  # later than pytest takes its plugins, of which it imports one
+    from tests.gate.__main__ import SERIES  # later than pytest takes its plugins, of which it imports one
 
     tests = shuffled([item.nodeid for item in items], os.environ[SEED], SERIES)
     order = {test: place for place, test in enumerate(tests)}

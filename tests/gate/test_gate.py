@@ -42,9 +42,7 @@ class Repository:
         self.folder = folder
         (folder / "conftest.py").write_text("")
         (folder / ".gitignore").write_text("build/\nonce\nhangs\n__pycache__/\n.pytest_cache/\n")
-        (folder / "pytest.ini").write_text(
-            "[pytest]\ntimeout = 60\naddopts = -p no:hypothesispytest\n"
-        )
+        (folder / "pytest.ini").write_text("[pytest]\ntimeout = 60\naddopts = -p no:hypothesispytest\n")
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -52,9 +50,7 @@ class Repository:
 
     def git(self, *arguments: str) -> str:
         command = ["git", "-c", "user.name=n", "-c", "user.email=e", *arguments]
-        return subprocess.run(
-            command, cwd=self.folder, check=True, capture_output=True, text=True
-        ).stdout.strip()
+        return subprocess.run(command, cwd=self.folder, check=True, capture_output=True, text=True).stdout.strip()
 
     def commit(self) -> str:
         """Commit all files; return the hash of the tree."""
@@ -93,26 +89,20 @@ def repository(tmp_path: Path) -> Repository:
     return made
 
 
-def test_a_test_that_fails_once_is_told_and_recorded_and_refuses_nothing(
-    repository: Repository,
-) -> None:
+def test_a_test_that_fails_once_is_told_and_recorded_and_refuses_nothing(repository: Repository) -> None:
     repository.write("test_flaky.py", FLAKY_TEST)
     code, text = repository.judge()
     assert code == 0
     assert "FLAKY test_flaky.py::test_once: failed at load " in text
     assert "gate: 2 passed, 0 failed, 0 skipped\nPASSED" in text
-    assert [(one.test, one.hung) for one in repository.recorded] == [
-        ("test_flaky.py::test_once", False)
-    ]
+    assert [(one.test, one.hung) for one in repository.recorded] == [("test_flaky.py::test_once", False)]
 
 
 def test_a_test_that_fails_twice_refuses(repository: Repository) -> None:
     repository.write("test_bad.py", BAD)
     code, text = repository.judge()
     assert code == 1
-    assert (
-        "FAILED TWICE test_bad.py::test_bad\ngate: 1 passed, 1 failed, 0 skipped\nREFUSED" in text
-    )
+    assert "FAILED TWICE test_bad.py::test_bad\ngate: 1 passed, 1 failed, 0 skipped\nREFUSED" in text
     assert repository.recorded == []
 
 
@@ -134,9 +124,7 @@ def test_a_flaky_test_of_a_file_that_the_change_touches_refuses(repository: Repo
     assert repository.judge(base="nowhere")[0] == 0, "without a base nothing is"
 
 
-def test_a_flaky_test_of_a_file_whose_imports_alone_changed_refuses_nothing(
-    repository: Repository,
-) -> None:
+def test_a_flaky_test_of_a_file_whose_imports_alone_changed_refuses_nothing(repository: Repository) -> None:
     """A moved module changes the imports of hundreds of tests."""
     repository.git("init", "-q", "-b", "main")
     repository.write("test_flaky.py", "import json\n\n" + FLAKY_TEST)
@@ -153,7 +141,7 @@ def test_a_flaky_test_of_a_file_whose_imports_alone_changed_refuses_nothing(
     assert (code, "FLAKY AND CHANGED" in text) == (1, True), text
 
 
-def test_a_file_that_is_laid_out_anew_is_not_changed(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_file_that_is_laid_out_anew_is_not_changed(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another length of line touches all files."""
     repository.git("init", "-q", "-b", "main")
     texts = {
@@ -163,7 +151,7 @@ def test_a_file_that_is_laid_out_anew_is_not_changed(repository: Repository, mon
         "broken.py": ("def f(:\n", "def f( :\n"),
         "page.md": ("a\n", "a \n"),
         "gone.py": ("a = 1\n", None),
-    }  # fmt: skip
+    }
     for name, (before, _) in texts.items():
         repository.write(name, before)
     repository.commit()
@@ -200,9 +188,7 @@ def test_a_hang_counts_double(repository: Repository) -> None:
     assert [one.hung for one in repository.recorded] == [True] * 3
 
 
-def test_a_test_that_ends_its_worker_is_tried_again_as_one_that_hung(
-    repository: Repository,
-) -> None:
+def test_a_test_that_ends_its_worker_is_tried_again_as_one_that_hung(repository: Repository) -> None:
     repository.write("test_crashes.py", CRASHES)
     code, text = repository.judge(workers=1)
     assert code == 0
@@ -386,7 +372,7 @@ def test_a_test_in_quarantine_is_told_and_does_not_judge(repository: Repository)
         (QUARANTINE.format(cause="x", since="2026-01-02", last_day="2026-01-01"), "at most 14 days"),
         (QUARANTINE.format(cause="x", since="2026-01-01", last_day="2026-01-02") * 6, "6 tests"),
     ],
-)  # fmt: skip
+)
 def test_a_quarantine_is_short_and_has_causes(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "quarantine.toml"
     file.write_text(text)

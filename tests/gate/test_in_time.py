@@ -17,25 +17,14 @@ ROOM = MINUTES * 60 * WORKERS
 
 
 def test_what_is_near_runs_and_what_is_far_is_left_out() -> None:
-    heavy = {
-        "t/near.py::a": ROOM / 4,
-        "t/far.py::b": ROOM / 4,
-        "t/none.py::c": ROOM / 4,
-        "t/own.py::d": ROOM,
-    }
+    heavy = {"t/near.py::a": ROOM / 4, "t/far.py::b": ROOM / 4, "t/none.py::c": ROOM / 4, "t/own.py::d": ROOM}
     far = {"t/near.py": 1, "t/far.py": 2, "t/own.py": 0}
-    few = Record(
-        {"t/near.py": ROOM / 2}, {test: its for test, its in heavy.items() if "own" not in test}
-    )
+    few = Record({"t/near.py": ROOM / 2}, {test: its for test, its in heavy.items() if "own" not in test})
     assert left_out(few, far, 1, "") == ("t/none.py::c",)
     assert left_out(few, far, 1, "", {"t/near.py"}) == ()
-    assert left_out(few, {}, MOST_MINUTES / MINUTES * 2, "") == tuple(sorted(few.heavy)), (
-        "on a slow machine"
-    )
+    assert left_out(few, {}, MOST_MINUTES / MINUTES * 2, "") == tuple(sorted(few.heavy)), "on a slow machine"
     assert left_out(few, far, 1, "", processors=2 * PROCESSORS) == ()
-    assert left_out(Record({}, heavy), far, 1, "") == tuple(sorted(few.heavy)), (
-        "what is touched runs in any case"
-    )
+    assert left_out(Record({}, heavy), far, 1, "") == tuple(sorted(few.heavy)), "what is touched runs in any case"
 
 
 def test_what_is_as_far_runs_in_turn() -> None:
@@ -44,9 +33,7 @@ def test_what_is_as_far_runs_in_turn() -> None:
     each = [{*left_out(record, {"t/far.py": 3}, 1, f"landing {number}")} for number in range(10)]
     assert {len(out) for out in each} == {10}
     assert set.intersection(*each) == set()
-    assert each[0] == {*left_out(record, {"t/far.py": 3}, 1, "landing 0")}, (
-        "and the same ones if it is run again"
-    )
+    assert each[0] == {*left_out(record, {"t/far.py": 3}, 1, "landing 0")}, "and the same ones if it is run again"
 
 
 def test_the_gate_leaves_out_and_says_so(
@@ -63,9 +50,7 @@ def test_the_gate_leaves_out_and_says_so(
     repository.write("Makefile", "check:\n\ttrue\n")
     repository.write("checks/__init__.py", "")
     repository.write("checks/test_heavy.py", BAD + "def test_bad_luck():\n    assert True\n")
-    repository.write(
-        "tests/gate/seconds.toml", f'[heavy]\n"checks/test_heavy.py::test_bad" = {2 * ROOM}\n'
-    )
+    repository.write("tests/gate/seconds.toml", f'[heavy]\n"checks/test_heavy.py::test_bad" = {2 * ROOM}\n')
     repository.git("init", "-q", "-b", "main")
     repository.commit()
     repository.git("checkout", "-q", "-b", "change")

@@ -134,8 +134,7 @@ def test_a_search_is_long_at_night(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "failed"),
-    [("early", "something_else_than_what_is_waited_for"), ("late", "a_state_that_passes")],
+    ("how", "failed"), [("early", "something_else_than_what_is_waited_for"), ("late", "a_state_that_passes")]
 )
 def test_waits_wake_early_and_late(tmp_path: Path, how: str, failed: str) -> None:
     """What is asserted without being waited for fails, and nothing else."""
@@ -192,10 +191,7 @@ def test_a_seed_is_an_order_of_files_and_of_the_tests_in_each() -> None:
 
 def test_another_order_finds_a_test_that_needs_another(checkout: Checkout) -> None:
     checkout.write("checks/test_order.py", ORDER)
-    good, bad = (
-        next(seed for seed in map(str, range(99)) if shuffled(TWO, seed)[-1] == TWO[last])
-        for last in (1, 0)
-    )
+    good, bad = (next(seed for seed in map(str, range(99)) if shuffled(TWO, seed)[-1] == TWO[last]) for last in (1, 0))
     code, text = checkout.night("order", "--seed", good, "--in", "checks/test_order.py")
     assert (code, "2 passed,   0 failed" in text) == (0, True)
     code, text = checkout.night("order", "--seed", bad, "--in", "checks/test_order.py")
@@ -221,9 +217,7 @@ def test_files_that_changed_within_a_day_of_the_newest_commit_are_repeated(
     assert text.count(" 1 passed,   0 failed") == 3
 
 
-def test_what_is_over_in_quarantine_fails_the_night_and_what_is_in_it_does_not(
-    checkout: Checkout,
-) -> None:
+def test_what_is_over_in_quarantine_fails_the_night_and_what_is_in_it_does_not(checkout: Checkout) -> None:
     checkout.write("checks/test_bad.py", "def test_bad():\n    assert 0\n")
     (checkout.folder / "tests").mkdir()
     today = datetime.datetime.now(datetime.UTC).date()
@@ -244,9 +238,7 @@ def test_a_file_that_can_not_be_collected_fails_the_night(checkout: Checkout) ->
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_what_costs_more_than_the_stored_commit_fails_the_night(
-    checkout: Checkout, code: int
-) -> None:
+def test_what_costs_more_than_the_stored_commit_fails_the_night(checkout: Checkout, code: int) -> None:
     """The night runs the ratchet of its own tree."""
     checkout.write("bench/__init__.py", "")
     checkout.write("bench/short.py", f"print('| rules |')\nraise SystemExit({code})\n")

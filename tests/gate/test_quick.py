@@ -74,9 +74,7 @@ def test_a_change_reaches_what_imports_starts_or_reads_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, changed: str, reached: dict[str, int]
 ) -> None:
     monkeypatch.syspath_prepend(str(folder))
-    assert Tree(folder).reached([changed]) == {
-        f"checks/{name}.py": far for name, far in reached.items()
-    }
+    assert Tree(folder).reached([changed]) == {f"checks/{name}.py": far for name, far in reached.items()}
 
 
 @pytest.fixture(scope="module")
@@ -108,16 +106,12 @@ def ours() -> Tree:
         ("kilowatch/cli/diagnose.py", "tests/kilowatch/test_exit_codes.py"),
     ],
 )
-def test_files_of_this_project_reach_the_tests_that_read_them(
-    ours: Tree, changed: str, reader: str
-) -> None:
+def test_files_of_this_project_reach_the_tests_that_read_them(ours: Tree, changed: str, reader: str) -> None:
     assert reader in ours.reached([changed])
 
 
 def test_the_nearest_are_taken_until_the_seconds_are_spent() -> None:
-    record = Record(
-        {"far": 1.0, "near": 1.0, "dear": BUDGET - 1, "long": LONGEST + 1, "own": 999.0}, {}
-    )
+    record = Record({"far": 1.0, "near": 1.0, "dear": BUDGET - 1, "long": LONGEST + 1, "own": 999.0}, {})
     reached = {"far": 2, "near": 1, "dear": 2, "own": 0, "slow": 0, "slower": 1, "last": FAR}
     chosen = choose({**reached, "long": 1, "farther": FAR + 1}, record, {"slow", "slower"}, 1003.0)
     assert list(chosen.taken) == ["own", "near", "far", "last"]
@@ -157,11 +151,7 @@ def test_files_that_take_a_minute_begin_first() -> None:
 
 def test_the_slow_tier_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    files = [
-        "tests/endtoend/test_demo.py",
-        "tests/web/test_in_browser.py",
-        "tests/test_structure.py",
-    ]
+    files = ["tests/endtoend/test_demo.py", "tests/web/test_in_browser.py", "tests/test_structure.py"]
     assert of_slow_tier(files) == set(files[:2])
 
 

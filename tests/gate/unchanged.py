@@ -35,10 +35,7 @@ PACKAGES = Group(
     ),
 )  # fmt: skip
 """Tests of packages and images, and what makes them. The other folders of `deploy` lie in them as they are."""
-GATE = Group(
-    ("tests/gate/test_gate.py",),
-    (".ci/", "Makefile", "tests/conftest.py", "tests/gate/", "tests/kit/"),
-)
+GATE = Group(("tests/gate/test_gate.py",), (".ci/", "Makefile", "tests/conftest.py", "tests/gate/", "tests/kit/"))
 """Tests of the gate, each of which runs pytest."""
 PATH_OF_DATA = (
     "aggregator/assembly/", "aggregator/evidence/", "aggregator/ingest/", "aggregator/load/", "aggregator/mqtt/",
@@ -50,7 +47,7 @@ PATH_OF_DATA = (
 MEMBERS = Group(
     ("tests/cluster/test_loop.py", "tests/cluster/test_rows.py", "tests/cluster/test_try.py"),
     ("aggregator/cluster/", "aggregator/site/", "aggregator/remote/", "tests/cluster/", *PATH_OF_DATA),
-)  # fmt: skip
+)
 """Several aggregators, each row of their failure matrix."""
 FAULTS = Group(
     (
@@ -65,7 +62,7 @@ FAULTS = Group(
         "tests/faults/test_wire.py",
     ),
     ("aggregator/electrical/", "aggregator/meters/", "power/live/", "power/meters/", "tests/faults/", *PATH_OF_DATA),
-)  # fmt: skip
+)
 """The campaign of `make faults`, each fault once."""
 GROUPS = (PACKAGES, GATE, MEMBERS, FAULTS)
 PROJECT = "pyproject.toml"
@@ -97,9 +94,7 @@ def left_out(git: Git, begin: str) -> tuple[str, ...]:
     if not begin:
         return ()
     changed = changed_since(git, begin)
-    if PROJECT in changed and packaged(git("show", f"{begin}:{PROJECT}")) != packaged(
-        text_now(PROJECT)
-    ):
+    if PROJECT in changed and packaged(git("show", f"{begin}:{PROJECT}")) != packaged(text_now(PROJECT)):
         return ()
     return tuple(
         file

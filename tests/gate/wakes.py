@@ -35,9 +35,7 @@ def polls(tree: ast.AST) -> Iterator[int]:
     """Yield the lines of sleeps between two looks: in functions of such a name, and in loops of nothing else."""
     for node in ast.walk(tree):
         match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if WAIT.fullmatch(
-                name
-            ):
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if WAIT.fullmatch(name):
                 yield from _sleeps(node)
             case ast.While(test=test, body=body) if not isinstance(test, ast.Constant):
                 if not list(_calls_but_sleeps(body)):

@@ -26,7 +26,7 @@ def queries(rate_interval: str = "15s") -> Iterator[tuple[str, str]]:
     """Every PromQL query of every panel, annotation and variable, with where it stands."""
     for dashboard, panel in panels(DASHBOARDS):
         for target in panel["targets"]:
-            yield f"{dashboard}: {panel['title']} {target['refId']}", filled(target["expr"], rate_interval)  # fmt: skip
+            yield f"{dashboard}: {panel['title']} {target['refId']}", filled(target["expr"], rate_interval)
     for made in DASHBOARDS:
         board_json = made.json()
         for mark in board_json["annotations"]["list"]:
@@ -56,11 +56,7 @@ def influx_queries() -> Iterator[tuple[str, str]]:
 
 def filled(expr: str, rate_interval: str = "15s") -> str:
     """Put values in the place of Grafana's variables."""
-    expr = (
-        expr.replace("$price", "0.15")
-        .replace("$__rate_interval", rate_interval)
-        .replace("$__range", "1h")
-    )
+    expr = expr.replace("$price", "0.15").replace("$__rate_interval", rate_interval).replace("$__range", "1h")
     return re.sub(r"\$(?:\{\w+\}|\w+)", ".*", expr)
 
 

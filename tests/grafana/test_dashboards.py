@@ -19,14 +19,10 @@ from telemetry.metric import Kind, Table
 from tests.grafana.dashboards import ALL, METRIC, influx_queries, panels, queries
 
 COUNTERS = {f"kilowatch_{metric.name}" for metric in CATALOGUE if metric.kind is Kind.COUNTER}
-UNITS = {
-    "amp", "bytes", "Bps", "celsius", "hertz", "kwatth", "none", "percentunit", "s", "short", "watt",
-}  # fmt: skip
+UNITS = {"amp", "bytes", "Bps", "celsius", "hertz", "kwatth", "none", "percentunit", "s", "short", "watt"}
 
 
-def test_what_is_checked_in_is_what_the_generator_makes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_checked_in_is_what_the_generator_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert build.main(["--check"]) == 0
     monkeypatch.setattr(build, "FOLDER", tmp_path)
     assert build.main(["--check"]) == 1
@@ -37,9 +33,7 @@ def test_what_is_checked_in_is_what_the_generator_makes(
 
 
 @pytest.mark.parametrize("dashboard", ALL, ids=lambda dashboard: dashboard.uid)
-def test_panels_have_numbers_of_their_own_and_do_not_lie_on_one_another(
-    dashboard: Dashboard,
-) -> None:
+def test_panels_have_numbers_of_their_own_and_do_not_lie_on_one_another(dashboard: Dashboard) -> None:
     made = dashboard.json()
     assert made["schemaVersion"] == 41
     assert len(made["uid"]) <= 40
@@ -75,9 +69,9 @@ def test_titles_and_uids_are_unique() -> None:
 def test_no_board_is_of_one_maker() -> None:
     """The main readings of GPUs are asked for by names that amdgpu serves too, and no query names a model."""
     asked = [*queries(), *influx_queries()]
-    assert not [where for where, expr in asked if re.search(r"nvidia|instinct|\bamd\b", expr, re.IGNORECASE)]  # fmt: skip
+    assert not [where for where, expr in asked if re.search(r"nvidia|instinct|\bamd\b", expr, re.IGNORECASE)]
     text = "\n".join(expr for _, expr in asked)
-    of_amd = {metric.name for metric in CATALOGUE if metric.table is Table.GPU and "amd" in metric.sources}  # fmt: skip
+    of_amd = {metric.name for metric in CATALOGUE if metric.table is Table.GPU and "amd" in metric.sources}
     shown = {name for name in of_amd if re.search(rf"\b(kilowatch_)?{name}\b", text)}
     assert shown >= {"gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_ecc_volatile_uncorrected_total"}  # fmt: skip
 
@@ -105,15 +99,10 @@ def test_every_metric_that_a_board_asks_for_exists() -> None:
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="apt-get install prometheus")
 def test_promtool_takes_every_query(tmp_path: Path) -> None:
-    rules = [
-        {"record": f"check:query:{number}", "expr": expr}
-        for number, (_, expr) in enumerate(queries())
-    ]
+    rules = [{"record": f"check:query:{number}", "expr": expr} for number, (_, expr) in enumerate(queries())]
     file = tmp_path / "rules.json"  # JSON is YAML too
     file.write_text(json.dumps({"groups": [{"name": "dashboards", "rules": rules}]}))
-    done = subprocess.run(
-        ["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(rules)} rules found" in done.stdout
 
@@ -149,7 +138,7 @@ def test_links_lead_to_boards_and_panels_that_exist() -> None:
 def test_a_board_keeps_the_rules_that_linters_of_boards_have(dashboard: Dashboard) -> None:
     made = dashboard.json()
     source, *variables = made["templating"]["list"]
-    assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", dashboard.source.kind)  # fmt: skip
+    assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", dashboard.source.kind)
     for variable in variables:
         if variable["type"] == "textbox":
             assert float(variable["current"]["value"]) > 0

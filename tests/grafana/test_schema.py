@@ -44,11 +44,7 @@ def lost(dashboard: dict[str, Any]) -> list[str]:
     """What Grafana's types make otherwise of a dashboard."""
     register_default_plugins()
     read = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(dashboard)))
-    return [
-        each
-        for each in differences(dashboard, read)
-        if not each.startswith((OF_THE_SOURCE, DEFINITION))
-    ]
+    return [each for each in differences(dashboard, read) if not each.startswith((OF_THE_SOURCE, DEFINITION))]
 
 
 @pytest.mark.parametrize("dashboard", ALL, ids=lambda dashboard: dashboard.uid)

@@ -42,9 +42,8 @@ class BrokenNode(FakeView):
     def __init__(self, what: Inventory | None = None) -> None:
         super().__init__()
         self.pipeline = AlertPipeline(
-            load(), lambda *_: None, cluster=self.cluster, impairments=self.impairments,
-            now=self.monotonic, wall=START,
-        )  # fmt: skip
+            load(), lambda *_: None, cluster=self.cluster, impairments=self.impairments, now=self.monotonic, wall=START
+        )
         self.gpus: dict[int, dict[str, float]] = {}
         """Readings of single GPUs by index, beside those of healthy ones."""
         self.what = what or inventory("n1", gpus=4)
@@ -66,18 +65,14 @@ class BrokenNode(FakeView):
         for event in events:
             self.happened.insert(0, event)
             self.memory.kept.append(StoredEvent(event, self.wall()))
-        self.pipeline.evaluate(
-            self.fleet, self.now(), self.wall(), events, listening=True, snapshots=()
-        )
+        self.pipeline.evaluate(self.fleet, self.now(), self.wall(), events, listening=True, snapshots=())
 
     def xid(self, number: int, gpu: int = 0) -> None:
         """Report an XID of a GPU, with a second before and after it."""
         self.monotonic += 1
         at = self.wall()
         uuid = self.what.gpus[gpu].uuid
-        self.step(
-            0, Event(id=f"7-{at}-{gpu}", node=self.what.node, at=at, kind="xid", gpu=uuid, data={"xid": number}),
-        )  # fmt: skip
+        self.step(0, Event(id=f"7-{at}-{gpu}", node=self.what.node, at=at, kind="xid", gpu=uuid, data={"xid": number}))
         self.step(1)
 
     def _blocks(self, what: Inventory) -> dict[int, list[list[float]]]:
@@ -120,7 +115,10 @@ def program(path: Path, *lines: str) -> Path:
 
 def settings(path: Path, hooks: Mapping[str, object], **more: object) -> Path:
     """Write a settings file with hooks."""
-    text = ["[recover]", *(f"{name} = {json.dumps(value)}" for name, value in more.items() if not isinstance(value, dict))]  # fmt: skip
+    text = [
+        "[recover]",
+        *(f"{name} = {json.dumps(value)}" for name, value in more.items() if not isinstance(value, dict)),
+    ]
     text += ["[recover.hooks]", *(f"{name} = {json.dumps(value)}" for name, value in hooks.items())]
     for name, value in more.items():
         if isinstance(value, dict):

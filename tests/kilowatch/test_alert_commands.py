@@ -66,9 +66,7 @@ async def test_the_evidence_of_an_incident_is_shown() -> None:
     async with door(await busy()) as opened:
         http = ["--http", f"127.0.0.1:{opened.port}", "--token-file", str(opened.token_file)]
         shown = await asyncio.to_thread(kilowatch, "alerts", "show", "a/n1/GPU-n1-0", *http)
-        as_json = await asyncio.to_thread(
-            kilowatch, "alerts", "show", "a/n1/GPU-n1-0", "--json", *http
-        )
+        as_json = await asyncio.to_thread(kilowatch, "alerts", "show", "a/n1/GPU-n1-0", "--json", *http)
         none = await asyncio.to_thread(kilowatch, "alerts", "show", "nothing", *http)
     assert shown.exit_code == 0, shown.output
     assert "  uuid      GPU-n1-0\n" in shown.stdout
@@ -105,8 +103,7 @@ async def test_ack_acknowledges_an_incident_and_removes_it_again(tmp_path: Path)
         assert taken.stdout.startswith(f"acknowledged by ann (bob): {key}")
         shown = await typed(client, "alerts")
         assert re.search(
-            r"acknowledged by ann \(bob\) at \S+ \S+ UTC until \S+ \S+ UTC: fans",
-            " ".join(shown.stdout.split()),
+            r"acknowledged by ann \(bob\) at \S+ \S+ UTC until \S+ \S+ UTC: fans", " ".join(shown.stdout.split())
         )
         back = await typed(client, "ack", key, "--end")
         assert back.stdout.startswith("acknowledgement removed:")
@@ -143,9 +140,7 @@ async def test_quality_says_what_was_sent_and_what_was_marked_as_false(tmp_path:
         assert back.stdout.startswith("mark removed:")
         lines = (await typed(client, "alerts", "quality")).stdout.splitlines()
         assert next(one for one in lines if one.startswith("hot ")).endswith("no mark")
-        status, body = await client.send(
-            "POST", f"/api/v1/incidents/{key}/ack", {"false": True, "why": " "}
-        )
+        status, body = await client.send("POST", f"/api/v1/incidents/{key}/ack", {"false": True, "why": " "})
         assert status == 400
         assert "why is missing" in json.dumps(body)
 
@@ -166,9 +161,18 @@ async def test_silence_suppresses_lists_and_ends(tmp_path: Path) -> None:
         assert "over" in ended.stdout
         assert "silenced:" not in (await typed(client, "alerts")).stdout
         planned = await typed(
-            client, "silence", "node=n1", "--maintenance", "--from", "2090-01-01T08:00:00Z",
-            "--for", "4h", "--why", "new fans", "--json",
-        )  # fmt: skip
+            client,
+            "silence",
+            "node=n1",
+            "--maintenance",
+            "--from",
+            "2090-01-01T08:00:00Z",
+            "--for",
+            "4h",
+            "--why",
+            "new fans",
+            "--json",
+        )
         window = json.loads(planned.stdout)["silence"]
         assert window["maintenance"]
         assert window["ends"] - window["starts"] == 4 * 3600 * 10**9
@@ -188,9 +192,7 @@ async def test_silence_suppresses_lists_and_ends(tmp_path: Path) -> None:
         (("notify", "test", "oncal"), 3, "Did you mean 'oncall'?"),
     ],
 )
-async def test_a_mistake_is_one_line(
-    tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
-) -> None:
+async def test_a_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
     async with hot(tmp_path) as client:
         result = await typed(client, *arguments)
         assert result.exit_code == code
@@ -205,9 +207,7 @@ async def test_notify_lists_and_tests_channels(tmp_path: Path) -> None:
         assert "oncall   pagerduty  1" in listed.stdout
         sent = await typed(client, "notify", "list", "--deliveries")
         assert "delivered" in sent.stdout
-        assert (await typed(client, "notify", "test", "oncall")).stdout.startswith(
-            "oncall: delivered"
-        )
+        assert (await typed(client, "notify", "test", "oncall")).stdout.startswith("oncall: delivered")
         client.stage.pager.script.append(FAILS)
         failed = await typed(client, "notify", "test", "oncall")
         assert failed.exit_code == 1
@@ -217,9 +217,7 @@ async def test_notify_lists_and_tests_channels(tmp_path: Path) -> None:
 async def test_rules_in_force_are_listed(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         listed = await typed(client, "rules", "list")
-        assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == [
-            "hot", "off_the_bus", "warm",
-        ]  # fmt: skip
+        assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == ["hot", "off_the_bus", "warm"]
         assert "1 firing" in listed.stdout
 
 
@@ -243,7 +241,9 @@ def test_an_unreachable_aggregator_is_an_error_with_a_remedy(where: list[str]) -
     assert "kilowatch aggregate" in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("command", [["alerts"], ["circuits"], ["report"], ["rules", "list"], ["notify", "list"]], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize(
+    "command", [["alerts"], ["circuits"], ["report"], ["rules", "list"], ["notify", "list"]], ids=" ".join
+)
 def test_two_aggregators_are_one_too_many(command: list[str]) -> None:
     """Every command that looks at an aggregator takes it bare, or by `--http`."""
     result = kilowatch(*command, "127.0.0.1:1", "--http", "127.0.0.1:2")
@@ -306,8 +306,7 @@ def record(path: Path, temperatures: list[float], xid_at: int | None = None) -> 
         cool[place] = 40.0
         events = []
         if seq == xid_at:
-            xid = Event(id=f"7-{seq}", node="n1", at=at, kind="xid", gpu="GPU-n1-1",
-                        data={"xid": 79})  # fmt: skip
+            xid = Event(id=f"7-{seq}", node="n1", at=at, kind="xid", gpu="GPU-n1-1", data={"xid": 79})
             events.append(messages.encode(xid))
         body = frames.encode(frames.build(7, seq, at, {GPU_FAST: [row, cool]}, events))
         writer.write(at, Topic.FRAME, "n1", body)
@@ -327,14 +326,10 @@ def test_replay_lists_notifications_with_their_times(tmp_path: Path) -> None:
     assert "+3" in hot[0]
     assert "trigger" in hot[0]
     assert [line for line in lines if "n1 GPU 1" in line]
-    as_json: dict[str, Any] = json.loads(
-        kilowatch("replay", str(file), "--rules", str(rule), "--json").stdout
-    )
+    as_json: dict[str, Any] = json.loads(kilowatch("replay", str(file), "--rules", str(rule), "--json").stdout)
     rules = {alert["rule"] for one in as_json["incidents"] for alert in one["alerts"]}
     assert {"toasty", "gpu_lost"} <= rules
-    alone = json.loads(
-        kilowatch("replay", str(file), "--rules", str(rule), "--only", "--json").stdout
-    )
+    alone = json.loads(kilowatch("replay", str(file), "--rules", str(rule), "--only", "--json").stdout)
     assert (alone["pages"], alone["tickets"]) == (1, 0)
     assert [one["action"] for one in alone["told"]] == ["trigger", "resolve"]
 
@@ -360,13 +355,20 @@ def test_a_file_that_is_no_recording_is_an_error(tmp_path: Path, content: bytes 
 def test_what_comes_from_elsewhere_can_not_command_the_terminal() -> None:
     """Node names, summaries and notes come from the bus and from people."""
     evil = "\x1b[2J\x07n1\u202e\nPAGE"
-    alert = Alert(key=evil, rule="r", state=AlertState.FIRING, severity=Severity.PAGE, node=evil,
-                  value_text=evil)  # fmt: skip
+    alert = Alert(key=evil, rule="r", state=AlertState.FIRING, severity=Severity.PAGE, node=evil, value_text=evil)
     incident = Incident(
-        key=evil, group={}, severity=Severity.PAGE, title=evil * 20, began=0, changed=0,
-        alerts=(alert,), firing=1, total=1, acknowledged=IncidentNote(who=evil, why=evil, at=0),
+        key=evil,
+        group={},
+        severity=Severity.PAGE,
+        title=evil * 20,
+        began=0,
+        changed=0,
+        alerts=(alert,),
+        firing=1,
+        total=1,
+        acknowledged=IncidentNote(who=evil, why=evil, at=0),
         owner=evil,
-    )  # fmt: skip
+    )
     lines = [*alerting.incident_lines([incident], 10**9), *columns([(evil, evil), ("a", "b")])]
     assert "owner " in "".join(lines)
     assert all(line.isprintable() for line in lines)

@@ -16,18 +16,31 @@ from tests.kilowatch.test_power_commands import kilowatch, served
 
 EVIL = "<script src=//x.example>&\x1b[2J"
 BILL = MonthBill(
-    month="2026-10", timezone="Europe/Berlin", currency="EUR", hours=745, hours_elapsed=500, hours_known=260.5,
-    kwh_measured=1234.5, kwh_recovered=10, kwh_filled=None, kwh_forecast=300, peak_kw=12.34, peak_at="2026-10-14T14:00+02:00",
-    intervals_unknown=958, power_factor=0.912,
+    month="2026-10",
+    timezone="Europe/Berlin",
+    currency="EUR",
+    hours=745,
+    hours_elapsed=500,
+    hours_known=260.5,
+    kwh_measured=1234.5,
+    kwh_recovered=10,
+    kwh_filled=None,
+    kwh_forecast=300,
+    peak_kw=12.34,
+    peak_at="2026-10-14T14:00+02:00",
+    intervals_unknown=958,
+    power_factor=0.912,
     lines=[
         BillLine(name="energy, measured", quantity=1234.5, unit="kWh", amount=246.9),
         BillLine(name="reactive energy", unit="kvarh", price=0.02, note=f"not known {EVIL}"),
     ],
-    total=246.9, total_forecast=300.0,
+    total=246.9,
+    total_forecast=300.0,
     bands=[PriceBand(price=0.3, kwh=1000, amount=300), PriceBand(price=-0.05, kwh=234.5, amount=-11.73)],
     idle=[IdleNode(node=EVIL, gpu_hours=100, idle_gpu_hours=40, ratio=0.4, kwh=12, cost=2.4)],
-    unknown=[EVIL], rules=["A gap is filled."],
-)  # fmt: skip
+    unknown=[EVIL],
+    rules=["A gap is filled."],
+)
 
 
 class Page(HTMLParser):
@@ -53,7 +66,7 @@ def test_the_page_has_no_scripts_and_asks_nobody() -> None:
     """Names of nodes are escaped; no address, no handler, and a policy that forbids both."""
     text = bill_html(BILL)
     page = Page(text)
-    assert page.tags <= {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "table", "tr", "td", "th"}  # fmt: skip
+    assert page.tags <= {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "table", "tr", "td", "th"}
     assert set(page.attributes) <= {"lang", "charset", "http-equiv", "content", "class"}
     assert page.depth == 0
     assert not re.search(r"https?:|url\(|@import|javascript:", text)

@@ -15,13 +15,7 @@ from collector.commands.once import NodeReading
 from collector.config import CollectorConfig
 from collector.host.role import NVIDIA, gpus_on_the_bus
 from kilowatch.__main__ import main
-from kilowatch.check.checks import (
-    check_node,
-    driver_results,
-    kernel_log_results,
-    node_results,
-    recent_records,
-)
+from kilowatch.check.checks import check_node, driver_results, kernel_log_results, node_results, recent_records
 from kilowatch.check.verdict import CheckResult, Verdict, reason_of, verdict_of
 from telemetry.gap import DEVICE_LOST, ERROR, NO_PERMISSION, NOT_SUPPORTED
 from telemetry.metric import Table
@@ -41,9 +35,7 @@ class Node:
         made = FakeSource(gpus=gpus).inventory
         self.inventory = msgspec.structs.replace(made, node="n1", **inventory)
         self.rows = {
-            number: [
-                [0.0] * len(block.names) for _ in range(gpus if block.table is Table.GPU else 1)
-            ]
+            number: [[0.0] * len(block.names) for _ in range(gpus if block.table is Table.GPU else 1)]
             for number, block in enumerate(SCHEMA.blocks)
             if block.table in {Table.GPU, Table.NODE}
         }
@@ -94,9 +86,7 @@ def test_a_node_without_a_fault_is_fit() -> None:
     assert result.exit_code == 0, result.output
     assert "8 GPUs answer" in result.output
     assert result.output.splitlines()[-1].partition(":")[2].startswith(" fit, checked in")
-    reply = json.loads(
-        kilowatch("check", "--json", "--source", "simulated:two-dgx-h100?faults=none").stdout
-    )
+    reply = json.loads(kilowatch("check", "--json", "--source", "simulated:two-dgx-h100?faults=none").stdout)
     assert (reply["verdict"], reply["reason"]) == ("fit", "")
     assert {one["check"] for one in reply["results"]} == {"driver", "GPUs", "node", "kernel log"}
 
@@ -192,9 +182,7 @@ def test_the_node_is_judged_by_the_shipped_rules() -> None:
     node = Node()
     (well,) = node_results(node.reading)
     assert well.verdict is Verdict.FIT
-    assert {"root_full", "clock_unsynchronised"} <= set(
-        well.text.partition("rules ")[2].split(", ")
-    )
+    assert {"root_full", "clock_unsynchronised"} <= set(well.text.partition("rules ")[2].split(", "))
     node.set("node_root_free_ratio", 0.01)
     node.set("node_clock_synchronised", NOT_SUPPORTED)
     node.set("node_filesystem_free_ratio", NO_PERMISSION)
@@ -277,14 +265,9 @@ async def test_the_whole_check_of_a_lost_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
-    [
-        (["--gpus", "8"], 0, "fit"),
-        (["--gpus", "9"], 1, "driver: 8 of 9 GPUs answer, as many as were asked for"),
-    ],
+    [(["--gpus", "8"], 0, "fit"), (["--gpus", "9"], 1, "driver: 8 of 9 GPUs answer, as many as were asked for")],
 )
-def test_the_problem_detector_gets_one_short_line_and_its_own_codes(
-    arguments: list[str], code: int, line: str
-) -> None:
+def test_the_problem_detector_gets_one_short_line_and_its_own_codes(arguments: list[str], code: int, line: str) -> None:
     source = "simulated:two-dgx-h100?faults=none"
     result = kilowatch("check", "--plugin", "npd", "--source", source, *arguments)
     assert (result.exit_code, result.output) == (code, f"{line}\n")
@@ -293,8 +276,6 @@ def test_the_problem_detector_gets_one_short_line_and_its_own_codes(
 
 def test_without_slurm_its_plugin_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    result = kilowatch(
-        "check", "--plugin", "slurm", "--source", "simulated:two-dgx-h100?faults=none"
-    )
+    result = kilowatch("check", "--plugin", "slurm", "--source", "simulated:two-dgx-h100?faults=none")
     assert result.exit_code == 3
     assert "sinfo is not on the PATH" in result.output

@@ -29,8 +29,8 @@ async def checked(
     fake: FakeAmd, folder: Path, depth: CheckDepth = CheckDepth.USUAL, gpus: int | None = 8
 ) -> CheckReply:
     config = CollectorConfig(
-        node="n1", source=f"amd:{fake.root}", state_dir=folder / "state", kernel_log="none", node_readings=False,
-    )  # fmt: skip
+        node="n1", source=f"amd:{fake.root}", state_dir=folder / "state", kernel_log="none", node_readings=False
+    )
     source = AmdSource(fake.root, environment=fake.environment, open_wait=20.0)
     return await check_node(config, gpus, 60.0, source, depth)
 
@@ -43,7 +43,7 @@ async def test_a_node_of_amd_without_a_fault_is_fit(fake: FakeAmd, tmp_path: Pat
     reply = await checked(fake, tmp_path)
     assert "8 GPUs answer, driver of Linux 6.14.0-test" in texts(reply, Verdict.FIT)
     assert "no fault in" in texts(reply, Verdict.FIT)
-    assert not [one for one in reply.results if one.check.startswith("GPU") and one.verdict is not Verdict.FIT]  # fmt: skip
+    assert not [one for one in reply.results if one.check.startswith("GPU") and one.verdict is not Verdict.FIT]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,7 @@ async def test_a_driver_that_is_gone_leaves_gpus_on_the_bus(
 ) -> None:
     """The bus says how many GPUs there must be, where no setting does."""
     fake.unload()
-    monkeypatch.setattr(
-        checks, "gpus_on_the_bus", lambda _, vendors: 8 if vendors == ("0x1002",) else 0
-    )
+    monkeypatch.setattr(checks, "gpus_on_the_bus", lambda _, vendors: 8 if vendors == ("0x1002",) else 0)
     reply = await checked(fake, tmp_path, gpus=None)
     assert reply.verdict is Verdict.UNFIT
     assert "modprobe amdgpu" in reply.reason
@@ -84,9 +82,7 @@ async def test_a_node_without_the_library_is_fit_by_its_files(tmp_path: Path) ->
         assert "2 GPUs answer" in texts(reply, Verdict.FIT)
 
 
-async def test_nothing_is_measured_while_a_process_has_a_queue(
-    fake: FakeAmd, tmp_path: Path
-) -> None:
+async def test_nothing_is_measured_while_a_process_has_a_queue(fake: FakeAmd, tmp_path: Path) -> None:
     fake.process(4711, 5, 1 << 30)
     reply = await checked(fake, tmp_path, CheckDepth.FULL)
     assert "GPU 5 is in use (processes: 1)" in texts(reply, Verdict.UNKNOWN)
@@ -98,9 +94,7 @@ async def test_doctor_names_amds_driver_and_its_remedy(
 ) -> None:
     for name, value in fake.environment.items():
         monkeypatch.setenv(name, value)
-    made = CollectorConfig(
-        source=f"amd:{fake.root}", state_dir=tmp_path / "state", kernel_log="none"
-    )
+    made = CollectorConfig(source=f"amd:{fake.root}", state_dir=tmp_path / "state", kernel_log="none")
     settings = Settings(collector=made, aggregator=AggregatorConfig())
     found = await driver(settings)
     assert (found.level, "8 GPUs answer" in found.text) == ("ok", True)

@@ -74,7 +74,7 @@ def test_memory_is_copied_by_all_threads() -> None:
 
 def test_gpus_are_measured_by_the_drivers_own_library(cuda: Path) -> None:
     results, values = measured(used(2, 0.0), program(cuda))
-    assert set(values) >= {"memory bandwidth", "to gpu bandwidth", "from gpu bandwidth", "gpu to gpu bandwidth"}  # fmt: skip
+    assert set(values) >= {"memory bandwidth", "to gpu bandwidth", "from gpu bandwidth", "gpu to gpu bandwidth"}
     assert all(value > 0 for value in values.values())
     words = {one.text.partition(":")[0]: one.verdict for one in results}
     assert words["to gpu bandwidth"] is Verdict.FIT
@@ -100,10 +100,8 @@ def test_the_library_that_is_asked_is_that_of_the_makers_of_the_gpus() -> None:
     """Neither is on a machine of the tests; the complaint names the one that was tried."""
     reading = used(1, 0.0)
     (gpu,) = reading.inventory.gpus
-    for name, library in (("AMD Instinct MI300X", "libamdhip64.so"), ("NVIDIA H100", "libcuda.so.1")):  # fmt: skip
-        inventory = msgspec.structs.replace(
-            reading.inventory, gpus=(msgspec.structs.replace(gpu, name=name),)
-        )
+    for name, library in (("AMD Instinct MI300X", "libamdhip64.so"), ("NVIDIA H100", "libcuda.so.1")):
+        inventory = msgspec.structs.replace(reading.inventory, gpus=(msgspec.structs.replace(gpu, name=name),))
         results, values = measured(reading._replace(inventory=inventory))
         assert "to gpu bandwidth" not in values
         assert any(f"{library}" in one.text and "can't be loaded" in one.text for one in results)
@@ -117,14 +115,12 @@ def test_one_gpu_has_no_other(cuda: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("call", ["cuInit", "cuMemAlloc_v2", "cuMemcpyHtoD_v2"])
-def test_a_call_that_fails_is_not_known_and_no_crash(
-    call: str, cuda: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_that_fails_is_not_known_and_no_crash(call: str, cuda: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CUDA_FAIL", call)
     results, values = measured(used(2, 0.0), program(cuda))
     assert "to gpu bandwidth" not in values
     (failed,) = [one for one in results if one.text.startswith("gpu bandwidth")]
-    assert (failed.verdict, failed.text) == (Verdict.UNKNOWN, f"gpu bandwidth: not known: {call} failed with 999")  # fmt: skip
+    assert (failed.verdict, failed.text) == (Verdict.UNKNOWN, f"gpu bandwidth: not known: {call} failed with 999")
 
 
 @pytest.mark.parametrize(
@@ -169,9 +165,7 @@ def test_a_gpu_in_use_and_one_that_may_be_are_refused() -> None:
         ("Error: unable to connect", Verdict.UNKNOWN, "Error: unable to connect"),
     ],
 )  # fmt: skip
-def test_the_diagnosis_of_dcgm_counts(
-    answer: object, verdict: Verdict, text: str, no_dcgm: Path
-) -> None:
+def test_the_diagnosis_of_dcgm_counts(answer: object, verdict: Verdict, text: str, no_dcgm: Path) -> None:
     command, said = no_dcgm / "dcgmi", no_dcgm / "said"
     said.write_text(answer if isinstance(answer, str) else json.dumps(answer))
     command.write_text(f"#!{sys.executable}\nprint(open({str(said)!r}).read())\n")
@@ -200,7 +194,7 @@ def test_the_collector_makes_facts_and_an_event_of_the_results(tmp_path: Path) -
     assert checks.facts() == {"measured:memory bandwidth": "1.824e+11"}
     assert checks.facts() == {"measured:memory bandwidth": "1.824e+11"}
     (event,) = checks.drain_events()
-    assert (event.kind, event.at, event.data["measured"]) == ("check", 7, {"memory bandwidth": 182.4e9})  # fmt: skip
+    assert (event.kind, event.at, event.data["measured"]) == ("check", 7, {"memory bandwidth": 182.4e9})
     again = CheckResults(tmp_path)
     assert again.facts() != {}
     assert again.drain_events() == [], "that of before its start is stored already"
@@ -219,7 +213,7 @@ def test_a_node_that_measured_less_than_its_like_differs() -> None:
     (group,) = drift_of([measured_as(n, rate) for n, rate in enumerate(rates)], 0).groups  # type: ignore[misc]
     assert [(one.node, one.fact, one.has, one.most_have, one.nodes, one.of) for one in group.deviations] == [
         ("dgx-003", "measured memory bandwidth", "160 GB/s", "199 GB/s (median)", 5, 6)
-    ]  # fmt: skip
+    ]
     few = [measured_as(n, rate) for n, rate in enumerate([200e9, 200e9, 200e9, 20e9, None, None])]
     assert drift_of(few, 0).groups[0].deviations == []  # type: ignore[arg-type]
 

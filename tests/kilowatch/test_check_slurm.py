@@ -18,9 +18,7 @@ XID_79 = "[12.5] NVRM: Xid (PCI:0000:18:00): 79, pid=7, name=a, GPU has fallen o
 @pytest.mark.systems
 def test_an_unfit_node_is_drained_and_resumed_once_it_is_fit(tmp_path: Path) -> None:
     log, settings = tmp_path / "kern.log", tmp_path / "kilowatch.toml"
-    settings.write_text(
-        f'[collector]\nnode_readings = false\nkernel_log = "{log}"\nstate_dir = "{tmp_path}/state"\n'
-    )
+    settings.write_text(f'[collector]\nnode_readings = false\nkernel_log = "{log}"\nstate_dir = "{tmp_path}/state"\n')
     log.write_text("")
     (tmp_path / "slurm").mkdir()
     with running(tmp_path / "slurm", nodes=("n1", "n2")) as cluster:

@@ -102,7 +102,7 @@ def test_a_command_takes_what_the_table_says(name: str) -> None:
 def test_an_aggregator_that_does_not_answer_is_3_however_it_is_named(name: str) -> None:
     """And the word of one too many is wrong use, never an address that nobody meant."""
     words = [*name.split(), *WORDS.get(name, ())]
-    forms = [["--http", NOBODY], *([[NOBODY], ["1"], [f"http://{NOBODY}"]] if name in BY_ADDRESS else ())]  # fmt: skip
+    forms = [["--http", NOBODY], *([[NOBODY], ["1"], [f"http://{NOBODY}"]] if name in BY_ADDRESS else ())]
     for form in forms:
         result = CliRunner().invoke(main, [*words, *form])
         assert result.exit_code == ExitCode.UNJUDGED, (form, result.output)

@@ -34,18 +34,7 @@ def kilowatch(*arguments: str) -> Result:
 def test_help_lists_every_command() -> None:
     """A newcomer starts here."""
     text = kilowatch("--help").output
-    for name in (
-        "run",
-        "demo",
-        "collect",
-        "aggregate",
-        "top",
-        "who",
-        "tap",
-        "record",
-        "config",
-        "doctor",
-    ):
+    for name in ("run", "demo", "collect", "aggregate", "top", "who", "tap", "record", "config", "doctor"):
         assert f"\n  {name} " in text
         assert kilowatch(name, "-h").exit_code == 0
 
@@ -58,9 +47,7 @@ def test_help_needs_no_command_and_says_what_each_says_of_itself() -> None:
         assert command is not None
         assert command.get_short_help_str(1000) == words
     script = "import sys; from kilowatch.__main__ import main; main(['--help'], standalone_mode=False); print([m for m in sys.modules if m.startswith('kilowatch.cli')])"
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stdout.endswith("[]\n")
 
 
@@ -162,27 +149,18 @@ def test_doctor_prints_faults_and_remedies(tmp_path: Path, broker: Broker) -> No
     assert "mosquitto" in result.output
 
 
-async def test_tap_and_record_read_what_a_collector_publishes(
-    tmp_path: Path, broker: Broker
-) -> None:
+async def test_tap_and_record_read_what_a_collector_publishes(tmp_path: Path, broker: Broker) -> None:
     """The bus for people, and a recording that plays again."""
     stop = asyncio.Event()
-    config = CollectorConfig(
-        node="dgx-01", source=SOURCE, broker=broker.config, interval=0.2, state_dir=tmp_path / "s"
-    )
+    config = CollectorConfig(node="dgx-01", source=SOURCE, broker=broker.config, interval=0.2, state_dir=tmp_path / "s")
     collecting = asyncio.create_task(run_collector(config, stop=stop))
     address = f"127.0.0.1:{broker.port}"
     file = tmp_path / "bus.kw"
     tapped, as_json, recorded = await asyncio.gather(
         asyncio.to_thread(kilowatch_process, "tap", "--broker", address, "--count", "12"),
-        asyncio.to_thread(
-            kilowatch_process, "tap", "--broker", address, "--kind", "frame", "--count", "2",
-            "--json",
-        ),
-        asyncio.to_thread(
-            kilowatch_process, "record", str(file), "--broker", address, "--for", "4s"
-        ),
-    )  # fmt: skip
+        asyncio.to_thread(kilowatch_process, "tap", "--broker", address, "--kind", "frame", "--count", "2", "--json"),
+        asyncio.to_thread(kilowatch_process, "record", str(file), "--broker", address, "--for", "4s"),
+    )
     stop.set()
     await collecting
     assert "dgx-01  inventory  8 GPUs, 144 links" in tapped
@@ -190,9 +168,7 @@ async def test_tap_and_record_read_what_a_collector_publishes(
     frame = json.loads(as_json.splitlines()[-1])["content"]
     assert frame["rows"][0]["readings"]["gpu_power_watts"] > 0
     assert "messages in" in recorded
-    played = kilowatch_process(
-        "collect", "--source", f"recording:{file}", "--node", "x", "--once", "--json"
-    )
+    played = kilowatch_process("collect", "--source", f"recording:{file}", "--node", "x", "--once", "--json")
     assert len(json.loads(played)["gpus"]) == 8
 
 
@@ -215,24 +191,16 @@ def kilowatch_process(*arguments: str) -> str:
     [
         ("[broker]\nport = 99999\n", "broker.port: 99999 is no port"),
         ("[broker]\nkeepalive = 0\n", "broker.keepalive"),
-        (
-            '[broker]\ntls = true\nca_file = "/none.crt"\n',
-            "broker.ca_file: /none.crt can't be read: No such file",
-        ),
+        ('[broker]\ntls = true\nca_file = "/none.crt"\n', "broker.ca_file: /none.crt can't be read: No such file"),
         ('[broker]\npassword_file = "/none"\n', "/none can't be read"),
         ('[aggregator]\nlisten = "0.0.0.0:9400"\n', "token"),
         ('[aggregator]\nrules = ["/none.toml"]\n', "/none.toml"),
         ('[aggregator]\ndcgm_counters = "/none.csv"\n', "/none.csv can't be read: No such file"),
-        (
-            '[collector]\ndcgm_counters = "/none.csv"\n',
-            "collector.dcgm_counters: /none.csv can't be read",
-        ),
+        ('[collector]\ndcgm_counters = "/none.csv"\n', "collector.dcgm_counters: /none.csv can't be read"),
         ('[collector]\nsource = "nvidia-smi:/none.xml"\n', "there is no file"),
     ],
 )
-def test_config_check_refuses_what_a_service_would_refuse(
-    tmp_path: Path, text: str, expected: str
-) -> None:
+def test_config_check_refuses_what_a_service_would_refuse(tmp_path: Path, text: str, expected: str) -> None:
     """Files that are not there, ports that are none, doors without a lock."""
     path = tmp_path / "k.toml"
     path.write_text(text)
@@ -277,9 +245,7 @@ def test_a_collector_loads_nothing_that_it_does_not_use() -> None:
         "found = packages_distributions()\n"
         "print(json.dumps(sorted({one for name in names for one in found.get(name, ())})))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     used = json.loads(done.stdout.splitlines()[-1])
     assert set(used) - {"kilowatch"} - BUILDERS == COLLECTORS
     page = " ".join((ROOT / "docs" / "packages.md").read_text().split())
@@ -293,20 +259,16 @@ def test_what_is_installed_to_run_is_light() -> None:
     for name in (left := list(names)):
         for line in metadata.requires(name) or ():
             needed = Requirement(line)
-            if needed.name not in names and (needed.marker is None or needed.marker.evaluate({"extra": ""})):  # fmt: skip
+            if needed.name not in names and (needed.marker is None or needed.marker.evaluate({"extra": ""})):
                 names.add(needed.name)
                 left.append(needed.name)
     assert {"numpy", "duckdb", "textual", "aiohttp"} < names
     assert 50e6 < _installed(names - {"kilowatch"}) + _OWN_FILES < 250e6
 
 
-async def test_a_command_that_a_node_refuses_says_what_to_change(
-    tmp_path: Path, broker: Broker
-) -> None:
+async def test_a_command_that_a_node_refuses_says_what_to_change(tmp_path: Path, broker: Broker) -> None:
     """And `inventory`, which every collector obeys, says how its driver is."""
-    config = CollectorConfig(
-        node="dgx-01", source=SOURCE, broker=broker.config, state_dir=tmp_path, kernel_log=None
-    )
+    config = CollectorConfig(node="dgx-01", source=SOURCE, broker=broker.config, state_dir=tmp_path, kernel_log=None)
     address = f"{broker.host}:{broker.port}"
     stop = asyncio.Event()
     running = asyncio.create_task(run_collector(config, stop=stop))

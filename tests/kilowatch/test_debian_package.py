@@ -32,8 +32,7 @@ pytestmark = [
     pytest.mark.systems,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(
-        shutil.which("dpkg-deb") is None or not BASE.exists(),
-        reason="not a Debian machine with its python3",
+        shutil.which("dpkg-deb") is None or not BASE.exists(), reason="not a Debian machine with its python3"
     ),
 ]
 
@@ -69,13 +68,11 @@ def installed(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def files(root: Path) -> set[str]:
     """Files and links of a root, without dpkg's own."""
     found = (path for path in root.rglob("*") if path.is_symlink() or path.is_file())
-    return {name for path in found if not (name := str(path.relative_to(root))).startswith("var/lib/dpkg/")}  # fmt: skip
+    return {name for path in found if not (name := str(path.relative_to(root))).startswith("var/lib/dpkg/")}
 
 
 def test_it_says_what_it_needs(package: Path) -> None:
-    fields = subprocess.run(
-        ["dpkg-deb", "-f", str(package)], check=True, capture_output=True, text=True
-    ).stdout
+    fields = subprocess.run(["dpkg-deb", "-f", str(package)], check=True, capture_output=True, text=True).stdout
     assert f"Depends: {BASE.resolve().name}\n" in fields
     assert "Package: kilowatch\n" in fields
 
@@ -90,7 +87,7 @@ def test_units_completion_and_manual_are_where_debian_looks(installed: Path) -> 
         "usr/share/man/man1/kilowatch.1.gz",
         "usr/share/doc/kilowatch/deploy.md",
     } <= found
-    manual = gzip.decompress((installed / "usr/share/man/man1/kilowatch-nodes-retire.1.gz").read_bytes())  # fmt: skip
+    manual = gzip.decompress((installed / "usr/share/man/man1/kilowatch-nodes-retire.1.gz").read_bytes())
     assert rb"\-\-why" in manual
     assert (installed / "etc/kilowatch").is_dir()
 
@@ -100,13 +97,8 @@ def test_the_examples_are_the_files_of_the_checkout(installed: Path) -> None:
     page = (ROOT / "docs/deploy.md").read_text()
     examples = re.search(r"`/(usr/share/doc/kilowatch/examples)/`", page)
     assert examples is not None
-    named = {
-        f"deploy/{name}": name
-        for name in ("mosquitto", "prometheus", "node", "slurm", "kubernetes")
-    }
-    for source, name in (
-        named | {each: each for each in ("grafana/dashboards", "grafana/provisioning")}
-    ).items():
+    named = {f"deploy/{name}": name for name in ("mosquitto", "prometheus", "node", "slurm", "kubernetes")}
+    for source, name in (named | {each: each for each in ("grafana/dashboards", "grafana/provisioning")}).items():
         shipped = {path: (ROOT / source / path).read_bytes() for path in files(ROOT / source)}
         assert shipped
         folder = installed / examples[1] / name
@@ -114,7 +106,7 @@ def test_the_examples_are_the_files_of_the_checkout(installed: Path) -> None:
 
 
 def test_no_script_names_the_folder_of_the_build(installed: Path) -> None:
-    programs = [path for path in (installed / "opt/kilowatch/bin").iterdir() if not path.is_symlink()]  # fmt: skip
+    programs = [path for path in (installed / "opt/kilowatch/bin").iterdir() if not path.is_symlink()]
     firsts = {path.read_text().splitlines()[0] for path in programs}
     assert firsts == {"#!/opt/kilowatch/bin/python"}
     assert "home = /usr/bin\n" in (installed / "opt/kilowatch/pyvenv.cfg").read_text()
@@ -144,7 +136,7 @@ def test_removal_leaves_nothing_but_settings_and_data(installed: Path) -> None:
 
 # -- A bare Debian: what debootstrap makes of the packages that every Debian has --------------------
 
-ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"}  # fmt: skip
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"}
 """All that a command has there: no language, no name of a terminal."""
 DATA = "var/lib/kilowatch"
 CACHES = ("dev", "proc", "run", "tmp", "var/cache", "var/lib/apt", "var/lib/dpkg", "var/log")
@@ -163,9 +155,8 @@ def within(root: Path, *command: str, **more: str) -> list[str]:
 def there(root: Path, *command: str) -> str:
     """Run a command in a root; return what it wrote."""
     ended = subprocess.run(
-        within(root, *command), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        check=False, timeout=300,
-    )  # fmt: skip
+        within(root, *command), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300
+    )
     assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout
 
@@ -203,9 +194,7 @@ def machine(bare: Path, package: Path) -> Path:
     root = bare / "with"
     (root / "tmp/dist").mkdir()
     shutil.copy(package, root / "tmp/dist")
-    command = re.search(
-        r"^    (apt-get install \./dist/.*)$", (ROOT / "docs/deploy.md").read_text(), re.MULTILINE
-    )
+    command = re.search(r"^    (apt-get install \./dist/.*)$", (ROOT / "docs/deploy.md").read_text(), re.MULTILINE)
     assert command is not None
     there(root, "sh", "-c", f"cd /tmp && {command[1]} --yes")
     return root
@@ -213,7 +202,7 @@ def machine(bare: Path, package: Path) -> Path:
 
 @BARE
 def test_on_a_bare_debian_the_demo_runs(machine: Path) -> None:
-    wrote = there(machine, "kilowatch", "demo", "--no-ui", "--faults", "none", "--for", "10s", "--json")  # fmt: skip
+    wrote = there(machine, "kilowatch", "demo", "--no-ui", "--faults", "none", "--for", "10s", "--json")
     outcome = json.loads(wrote[wrote.index("{") :])
     assert outcome["frames_stored"] > 0
     assert outcome["frames_lost"] == 0
@@ -226,9 +215,8 @@ async def test_on_a_bare_debian_the_dashboard_runs(machine: Path) -> None:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
     os.set_blocking(ours, False)
     process = await asyncio.create_subprocess_exec(
-        *within(machine, "kilowatch", "demo", TERM="xterm-256color"),
-        stdin=theirs, stdout=theirs, stderr=theirs,
-    )  # fmt: skip
+        *within(machine, "kilowatch", "demo", TERM="xterm-256color"), stdin=theirs, stdout=theirs, stderr=theirs
+    )
     os.close(theirs)
     try:
         await follow(ours, b"", b"LIVE")
@@ -255,7 +243,7 @@ def test_on_a_bare_debian_apt_removes_all_but_data(machine: Path, bare: Path) ->
     assert re.findall(r"^Remv (\S+)", planned, re.MULTILINE) == ["kilowatch"]
     shutil.copytree(machine / "tmp/dist", bare / "never/tmp/dist")
     needed = there(bare / "never", "sh", "-c", "apt-get install --simulate /tmp/dist/*.deb")
-    others = [name for name in re.findall(r"^Inst (\S+)", needed, re.MULTILINE) if name != "kilowatch"]  # fmt: skip
+    others = [name for name in re.findall(r"^Inst (\S+)", needed, re.MULTILINE) if name != "kilowatch"]
     assert others
     there(bare / "never", "apt-get", "install", "-y", "--no-install-recommends", *others)
     never = tree(bare / "never")
@@ -267,6 +255,4 @@ def test_on_a_bare_debian_apt_removes_all_but_data(machine: Path, bare: Path) ->
     there(machine, "apt-get", "purge", "-y", "kilowatch")
     left = tree(machine)
     assert {path: content for path, content in left.items() if never.get(path) != content} == data
-    assert never.keys() - left.keys() <= {
-        "opt"
-    }  # dpkg deletes it when it is empty: no package owns it
+    assert never.keys() - left.keys() <= {"opt"}  # dpkg deletes it when it is empty: no package owns it

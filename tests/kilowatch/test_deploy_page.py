@@ -58,9 +58,7 @@ async def test_the_commands_on_names_run_as_typed(
     state = tmp_path / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setenv("STATE_DIRECTORY", "")
-    settings = msgspec.structs.replace(
-        config(mosquitto.config, tmp_path / "data"), listen="127.0.0.1:0"
-    )
+    settings = msgspec.structs.replace(config(mosquitto.config, tmp_path / "data"), listen="127.0.0.1:0")
     async with running(settings) as aggregator:
         await until(lambda: aggregator.http_address is not None)
         await until(lambda: aggregator.stats.bus_connected)
@@ -70,10 +68,15 @@ async def test_the_commands_on_names_run_as_typed(
         )
         for typed in ON_NAMES:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "kilowatch", *shlex.split(typed)[1:],
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=tmp_path,
+                sys.executable,
+                "-m",
+                "kilowatch",
+                *shlex.split(typed)[1:],
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                cwd=tmp_path,
                 env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-            )  # fmt: skip
+            )
             text, _ = await process.communicate()
             assert process.returncode == 0, f"{typed}\n{text.decode()}"
         rows = aggregator.register.reply(aggregator.fleet, aggregator.now(), 0).nodes

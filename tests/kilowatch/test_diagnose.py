@@ -96,9 +96,7 @@ def test_an_incident_has_all_its_fields() -> None:
         ("Reset", "Yes", 2, ["recovery_action", "remap_pending"]),
     ],
 )
-def test_a_saved_document(
-    tmp_path: Path, action: str, pending: str, code: int, faults: list[str]
-) -> None:
+def test_a_saved_document(tmp_path: Path, action: str, pending: str, code: int, faults: list[str]) -> None:
     """And its exit code."""
     path = tmp_path / "smi.txt"
     path.write_text(SMI.format(action=action, pending=pending))
@@ -187,11 +185,7 @@ def test_a_log_of_utf_16_and_windows_line_ends(tmp_path: Path) -> None:
     assert (code, one["line"]) == (2, LOST.strip())
 
 
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.compress,
-    "bzip2": bz2.compress,
-    "xz": lzma.compress,
-}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
 
 
 @pytest.mark.parametrize("kind", PACKERS)
@@ -225,9 +219,7 @@ def test_a_packed_log_of_more_than_a_part_is_read_to_its_end(tmp_path: Path, kin
     ],
     ids=["gzip", "bzip2", "xz", "zstd"],
 )
-def test_a_damaged_compressed_log_is_an_error_with_its_reason(
-    tmp_path: Path, start: bytes, words: str
-) -> None:
+def test_a_damaged_compressed_log_is_an_error_with_its_reason(tmp_path: Path, start: bytes, words: str) -> None:
     path = tmp_path / "dmesg"
     path.write_bytes(start)
     result = kilowatch("diagnose", str(path))

@@ -19,7 +19,7 @@ from kilowatch.saved_logs.reader import SavedLogReader
 REMAP = "NVRM: Xid (PCI:0000:18:00): 63, Row Remapper: New row (0x00000000000a) marked for remapping, reset gpu to activate."
 LOST = "NVRM: Xid (PCI:0000:18:00): 79, pid=7, name=a, GPU has fallen off the bus."
 OTHER = "NVRM: Xid (PCI:0000:5d:00): 31, pid=9, name=b, Ch 00000008, intr 10000000. MMU Fault"
-HUNG = "NVRM: Xid (PCI:0000:18:00): 119, pid=1, Timeout after 45s of waiting for RPC response from GPU0 GSP! Expected function 76."  # fmt: skip
+HUNG = "NVRM: Xid (PCI:0000:18:00): 119, pid=1, Timeout after 45s of waiting for RPC response from GPU0 GSP! Expected function 76."
 UUID = "GPU-0b1c2d3e-0000-0000-0000-000000000001"
 
 
@@ -28,9 +28,7 @@ def syslog(clock: str, message: str, node: str = "n1") -> str:
     return f"Feb 23 {clock} {node} kernel: {message}\n"
 
 
-def document(
-    clock: str, celsius: int = 41, pending: str = "No", *, bus: str = "00000000:18:00.0"
-) -> str:
+def document(clock: str, celsius: int = 41, pending: str = "No", *, bus: str = "00000000:18:00.0") -> str:
     """Return an output of `nvidia-smi -q` of one GPU."""
     return f"""
 ==============NVSMI LOG==============
@@ -99,7 +97,7 @@ def test_times_of_different_clocks_are_never_compared() -> None:
         (f"[12.5] {LOST}", "boot", "12.5 s after boot", 12.5),
         (LOST, None, None, None),
     ],
-)  # fmt: skip
+)
 def test_a_moment_has_the_clock_that_its_stamp_names(
     line: str, clock: str | None, text: str | None, seconds: float | None
 ) -> None:
@@ -132,7 +130,7 @@ def test_the_logs_of_daemons_give_findings_a_time(text: str, fault: str, clock: 
 
 
 def test_what_fabric_manager_says_is_near_what_the_driver_says() -> None:
-    log = "[Feb 23 2025 16:23:30] [ERROR] [tid 1907] failed to enable NVLinks to train on one of the NVSwitch fabric devices\n"  # fmt: skip
+    log = "[Feb 23 2025 16:23:30] [ERROR] [tid 1907] failed to enable NVLinks to train on one of the NVSwitch fabric devices\n"
     found = findings(dmesg=f"[Sun Feb 23 16:24:00 2025] {LOST}\n", fabricmanager=log)
     card = found["gpu_lost"].evidence
     assert card is not None
@@ -224,7 +222,7 @@ def test_a_card_says_what_to_do_and_the_exact_commands() -> None:
     assert not any("{" in step for step in card.remedy.steps)
     commands = {each.name: shlex.split(each.command) for each in card.commands}
     assert commands["Recover"] == ["kilowatch", "recover", "n1/0", "--rule", "gpu_lost"]
-    assert commands["Silence"][:5] == ["kilowatch", "silence", "rule=gpu_lost", "node=n1", f"uuid={UUID}"]  # fmt: skip
+    assert commands["Silence"][:5] == ["kilowatch", "silence", "rule=gpu_lost", "node=n1", f"uuid={UUID}"]
     result = CliRunner().invoke(main, [*commands["Recover"][1:], "--http", "127.0.0.1:9"])
     assert result.exit_code == 0
     assert "n1" in result.stdout
@@ -249,6 +247,12 @@ def test_the_text_has_the_short_parts_and_with_evidence_the_whole_card(tmp_path:
     assert "what to do" not in short.stdout
     whole = CliRunner().invoke(main, ["diagnose", "--evidence", str(path), str(smi)])
     assert whole.exit_code == short.exit_code
-    for words in ("within five minutes on this node", "what to do", "remedy: reboot", "commands",
-                  "this board in these files: 1 other fault", "missing"):  # fmt: skip
+    for words in (
+        "within five minutes on this node",
+        "what to do",
+        "remedy: reboot",
+        "commands",
+        "this board in these files: 1 other fault",
+        "missing",
+    ):
         assert words in whole.stdout

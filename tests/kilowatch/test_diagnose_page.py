@@ -16,9 +16,7 @@ FILES = {
     name: re.sub(r"^    ", "", block, flags=re.MULTILINE)
     for name, block in re.findall(r"^`([\w.]+)`, [^\n]*:\n\n((?:    .*\n)+)", PAGE, re.MULTILINE)
 }
-RUNS = re.findall(
-    r"    \$ kilowatch (.+)\n((?:    (?!\$).*\n)+)    \$ echo \$\?\n    (\d+)\n", PAGE
-)
+RUNS = re.findall(r"    \$ kilowatch (.+)\n((?:    (?!\$).*\n)+)    \$ echo \$\?\n    (\d+)\n", PAGE)
 
 
 @pytest.mark.parametrize(("command", "shown", "code"), RUNS, ids=[run[0] for run in RUNS])

@@ -113,26 +113,21 @@ def test_secrets_of_channels_and_stores_are_checked_too(tmp_path: Path) -> None:
     for name in ("token", "url"):
         (tmp_path / name).write_text("secret")
         (tmp_path / name).chmod(0o644)
-    found = secret_files(settings_with(
-        tmp_path,
-        f'[aggregator]\ntoken_file = "{tmp_path}/token"\n'
-        f'[alerts.channels.chat]\ntype = "slack"\nurl_file = "{tmp_path}/url"\n',
-    ))  # fmt: skip
-    assert sorted(each.text.split(":")[0] for each in found) == [
-        str(tmp_path / "token"), str(tmp_path / "url"),
-    ]  # fmt: skip
+    found = secret_files(
+        settings_with(
+            tmp_path,
+            f'[aggregator]\ntoken_file = "{tmp_path}/token"\n'
+            f'[alerts.channels.chat]\ntype = "slack"\nurl_file = "{tmp_path}/url"\n',
+        )
+    )
+    assert sorted(each.text.split(":")[0] for each in found) == [str(tmp_path / "token"), str(tmp_path / "url")]
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="apt-get install openssl")
 @pytest.mark.parametrize(("days", "count"), [(29, 1), (31, 0)])
-def test_a_certificate_is_reported_a_month_before_it_expires(
-    tmp_path: Path, days: int, count: int
-) -> None:
+def test_a_certificate_is_reported_a_month_before_it_expires(tmp_path: Path, days: int, count: int) -> None:
     folder = tmp_path / "pki"
-    for command in (
-        ["init", "--cluster", "lab", "--broker", "broker.example"],
-        ["node", "dgx01", "--days", str(days)],
-    ):
+    for command in (["init", "--cluster", "lab", "--broker", "broker.example"], ["node", "dgx01", "--days", str(days)]):
         done = CliRunner().invoke(main, ["pki", *command, "--folder", str(folder)])
         assert done.exit_code == 0
     path = folder / "nodes" / "dgx01" / "node.crt"
@@ -160,9 +155,7 @@ def test_a_state_folder_that_others_can_enter_is_named(tmp_path: Path) -> None:
         ('listen = ""', [], ""),
     ],
 )
-def test_it_says_who_may_use_http(
-    tmp_path: Path, settings: str, levels: list[str], words: str
-) -> None:
+def test_it_says_who_may_use_http(tmp_path: Path, settings: str, levels: list[str], words: str) -> None:
     file = tmp_path / "kilowatch.toml"
     file.write_text(f'[aggregator]\ndata_dir = "{tmp_path}"\n{settings}\n')
     assert CliRunner().invoke(main, ["token", "add", "ann", "--config", str(file)]).exit_code == 0

@@ -24,9 +24,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver
         yield driver
 
 
-async def test_processes_of_another_namespace_are_a_warning_with_its_cure(
-    fake: FakeDriver, tmp_path: Path
-) -> None:
+async def test_processes_of_another_namespace_are_a_warning_with_its_cure(fake: FakeDriver, tmp_path: Path) -> None:
     del fake
     path = tmp_path / "k.toml"
     path.write_text("[jobs]\nsame_pids = true\n")
@@ -35,9 +33,7 @@ async def test_processes_of_another_namespace_are_a_warning_with_its_cure(
     assert "other processes" in found.cure
 
 
-async def test_a_list_that_is_refused_is_a_warning_with_its_cure(
-    fake: FakeDriver, tmp_path: Path
-) -> None:
+async def test_a_list_that_is_refused_is_a_warning_with_its_cure(fake: FakeDriver, tmp_path: Path) -> None:
     path = tmp_path / "k.toml"
     path.write_text("[jobs]\nsame_pids = true\n")
     fake.processes(0)
@@ -50,14 +46,12 @@ async def test_a_list_that_is_refused_is_a_warning_with_its_cure(
     assert (await gpu_processes(load(path, {}))).text == "switched off: jobs.enabled = false"
 
 
-async def test_devices_of_pods_that_no_gpu_was_found_for_are_a_warning(
-    fake: FakeDriver, tmp_path: Path
-) -> None:
+async def test_devices_of_pods_that_no_gpu_was_found_for_are_a_warning(fake: FakeDriver, tmp_path: Path) -> None:
     fake.processes(0)
     path, socket = tmp_path / "k.toml", tmp_path / "kubelet.sock"
     path.write_text(f'[jobs]\nsame_pids = true\n[jobs.kubernetes]\nsocket = "{socket}"\n')
     with listening(socket) as kubelet:
         kubelet.pods = [pod("p", {"main": [("nvidia.com/gpu", [fake.uuid(0), "nvidia7"])]})]
         found = await gpu_processes(load(path, {}))
-    assert (found.level, found.text) == ("warning", "pod-resources: 1 device of pods without a GPU here")  # fmt: skip
+    assert (found.level, found.text) == ("warning", "pod-resources: 1 device of pods without a GPU here")
     assert "no GPU of this node's inventory): nvidia7" in found.cure

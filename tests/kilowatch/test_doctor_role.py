@@ -84,17 +84,11 @@ def test_the_verdict_is_one_line(levels: list[str], level: str, text: str) -> No
     assert (found.level, found.text) == (level, text)
 
 
-def test_an_aggregator_needs_no_driver_and_a_viewer_no_broker(
-    tmp_path: Path, mosquitto: Mosquitto
-) -> None:
+def test_an_aggregator_needs_no_driver_and_a_viewer_no_broker(tmp_path: Path, mosquitto: Mosquitto) -> None:
     path, _ = written(
-        tmp_path,
-        f'[broker]\nport = {mosquitto.port}\n[aggregator]\ndata_dir = "{tmp_path}/d"\nlisten = ""\n',
+        tmp_path, f'[broker]\nport = {mosquitto.port}\n[aggregator]\ndata_dir = "{tmp_path}/d"\nlisten = ""\n'
     )
-    for role, absent in (
-        ("aggregator", {"driver", "kernel log"}),
-        ("viewer", {"driver", "broker"}),
-    ):
+    for role, absent in (("aggregator", {"driver", "kernel log"}), ("viewer", {"driver", "broker"})):
         arguments = ["doctor", "--config", str(path), "--role", role, "--json"]
         result = CliRunner().invoke(main, arguments)
         found = json.loads(result.stdout)
@@ -145,9 +139,7 @@ async def test_a_name_without_rights_is_a_fault_that_names_the_right_one(
         assert f"lets us in as {user!r}, and passes nothing on" in found.text
         assert cure in found.cure
     else:
-        assert (found.level, found.text) == (
-            "ok", f"the broker lets this {role} publish and subscribe",
-        )  # fmt: skip
+        assert (found.level, found.text) == ("ok", f"the broker lets this {role} publish and subscribe")
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="apt-get install openssl")

@@ -28,9 +28,7 @@ class Busy:
         return SimpleNamespace(frames_stored=1 if self.looks < 210 else 2)
 
 
-async def test_frames_that_load_put_off_have_their_time_after_the_load(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_frames_that_load_put_off_have_their_time_after_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the aggregator has put them off: it asks for them when it is over."""
     monkeypatch.setattr("kilowatch.stack.stack.LOOK_SECONDS", 0.001)
     monkeypatch.setattr("kilowatch.stack.stack.LONGEST_QUIET_SECONDS", 0.1)

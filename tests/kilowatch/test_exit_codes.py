@@ -18,11 +18,7 @@ from kilowatch.exit_codes import ExitCode, worst_code
 
 PAGE = (Path(__file__).parents[2] / "docs/exit-codes.md").read_text()
 CODES = {int(code): name for code, name in re.findall(r"^\| (\d+) \| (\w+) \|", PAGE, re.MULTILINE)}
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")]
-    for line in PAGE.splitlines()
-    if line.startswith("| `")
-]
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `")]
 MEANINGS = {
     name: {ExitCode(code): text for code, text in enumerate(row[1:]) if text}
     for row in ROWS
@@ -46,9 +42,7 @@ def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str
 def test_the_table_has_every_command_and_every_code() -> None:
     """A new command needs a row in docs/exit-codes.md."""
     assert {" ".join(words) for words in leaves(main)} == set(MEANINGS)
-    assert {code.name.lower(): code.value for code in ExitCode} == {
-        name: code for code, name in CODES.items()
-    }
+    assert {code.name.lower(): code.value for code in ExitCode} == {name: code for code, name in CODES.items()}
 
 
 def test_a_reader_that_ends_is_no_ticket() -> None:
@@ -82,15 +76,7 @@ def test_a_mistyped_option_is_64_for_every_command(words: tuple[str, ...]) -> No
         (["notify", "list", "--http", "127.0.0.1:1"], 3),
         (["notify", "test", "a", "--http", "127.0.0.1:1"], 3),
         (["rules", "list", "--http", "127.0.0.1:1"], 3),
-        (
-            [
-                "forget",
-                "a",
-                "--http",
-                "127.0.0.1:1",
-            ],
-            3,
-        ),
+        (["forget", "a", "--http", "127.0.0.1:1"], 3),
         (["circuits", "--http", "127.0.0.1:1"], 3),
         (["rules", "check"], 64),
         (["rules", "test", "{wrong}"], 1),

@@ -37,12 +37,8 @@ def test_where_none_runs_the_default_is_asked(runs: Runs) -> None:
     assert home() == HOME
 
 
-@pytest.mark.parametrize(
-    ("host", "found"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::1", "[::1]")]
-)
-def test_the_only_one_is_asked_and_said(
-    runs: Runs, host: str, found: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("host", "found"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::1", "[::1]")])
+def test_the_only_one_is_asked_and_said(runs: Runs, host: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
     runs(host, 17009)
     assert home() == f"{found}:17009"
     assert capsys.readouterr().err == f"Asking the aggregator that runs here, {found}:17009.\n"
@@ -51,25 +47,19 @@ def test_the_only_one_is_asked_and_said(
 def test_of_several_that_of_the_default_address_is_asked_and_else_none(runs: Runs) -> None:
     runs("127.0.0.1", 17009)
     runs("127.0.0.1", 17010)
-    with pytest.raises(
-        click.UsageError, match=r"127\.0\.0\.1:17009, 127\.0\.0\.1:17010\. Name one"
-    ):
+    with pytest.raises(click.UsageError, match=r"127\.0\.0\.1:17009, 127\.0\.0\.1:17010\. Name one"):
         home()
     runs("127.0.0.1", 9400)
     assert home() == HOME
 
 
-def test_a_service_at_the_default_address_is_not_passed_over(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_at_the_default_address_is_not_passed_over(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     runs("127.0.0.1", 17009)
     monkeypatch.setattr(aggregator, "is_free", lambda _host, _port: False)
     assert home() == HOME
 
 
-@pytest.mark.parametrize(
-    "command", ["status", "alerts", "circuits", "jobs", "report --month 2026-11", "drift"]
-)
+@pytest.mark.parametrize("command", ["status", "alerts", "circuits", "jobs", "report --month 2026-11", "drift"])
 def test_every_command_goes_there(runs: Runs, command: str) -> None:
     port = free_port()
     runs("127.0.0.1", port)

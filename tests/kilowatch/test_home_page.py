@@ -13,14 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from aggregator.electrical.site_loader import load_site
-from aggregator.homeassistant.entities import (
-    CIRCUIT_ENTITIES,
-    COST,
-    GPU_ENTITIES,
-    STATES,
-    TRIP_STATES,
-    Topics,
-)
+from aggregator.homeassistant.entities import CIRCUIT_ENTITIES, COST, GPU_ENTITIES, STATES, TRIP_STATES, Topics
 from alerts.notifiers.ntfy import Ntfy
 from kilowatch import settings
 from kilowatch.__main__ import main
@@ -31,9 +24,7 @@ from tests.kit.waiting import until
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "home.md").read_text()
 TOML, PLUG = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = [
-    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
-]
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 NTFY = "https://ntfy.sh/CHOOSE-A-LONG-RANDOM-NAME"
 HERE = 'host = "homeassistant.local"'
 
@@ -78,9 +69,7 @@ def test_a_phone_takes_three_lines(tmp_path: Path) -> None:
 
 
 def test_its_commands_are_those_of_the_program() -> None:
-    ours = [
-        shlex.split(line)[1:] for line in COMMANDS if shlex.split(line)[0].endswith("kilowatch")
-    ]
+    ours = [shlex.split(line)[1:] for line in COMMANDS if shlex.split(line)[0].endswith("kilowatch")]
     assert ["notify", "test", "phone"] in ours
     ours += [shlex.split(found)[1:] for found in re.findall(r"`(kilowatch [^`]+)`", PAGE)]
     for words in ours:
@@ -107,9 +96,7 @@ def test_what_it_lets_home_assistant_read_is_what_is_published() -> None:
 
 
 @pytest.mark.systems
-async def test_home_assistant_has_its_entities_by_the_settings(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+async def test_home_assistant_has_its_entities_by_the_settings(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """A simulated desktop and Home Assistant's broker; tests/endtoend/test_first_minutes.py plays the whole page."""
     environment = {
         **os.environ,
@@ -122,12 +109,21 @@ async def test_home_assistant_has_its_entities_by_the_settings(
         broker = f'host = "127.0.0.1", port = {mosquitto.port}'
         written(tmp_path, TOML.replace(NTFY, "http://127.0.0.1:1/nobody").replace(HERE, broker))
         running = await asyncio.create_subprocess_exec(
-            *program, "run", "--no-ui", "--source", "simulated:desktop-4x5090", "--http", address,
-            "--data", str(tmp_path / "state"),
-            cwd=tmp_path, env=environment, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+            *program,
+            "run",
+            "--no-ui",
+            "--source",
+            "simulated:desktop-4x5090",
+            "--http",
+            address,
+            "--data",
+            str(tmp_path / "state"),
+            cwd=tmp_path,
+            env=environment,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
         try:
-            await until(lambda: seen.value("kilowatch_default_circuit_office_power") not in {"unavailable", None})  # fmt: skip
+            await until(lambda: seen.value("kilowatch_default_circuit_office_power") not in {"unavailable", None})
             await until(lambda: sum("temperature" in topic for topic in seen.found) == 4)
         finally:
             running.terminate()
@@ -138,11 +134,26 @@ async def test_home_assistant_has_its_entities_by_the_settings(
 async def test_a_start_without_settings_offers_the_first_step_of_the_page(tmp_path: Path) -> None:
     """Will the breaker hold? That needs no file; the command answers as it is printed."""
     running = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kilowatch", "run", "--no-ui", "--source", "simulated:two-dgx-h100", "--for", "1s",
-        "--http", "127.0.0.1:0", "--broker-port", str(free_port()), "--data", str(tmp_path / "data"),
-        cwd=tmp_path, env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "kilowatch",
+        "run",
+        "--no-ui",
+        "--source",
+        "simulated:two-dgx-h100",
+        "--for",
+        "1s",
+        "--http",
+        "127.0.0.1:0",
+        "--broker-port",
+        str(free_port()),
+        "--data",
+        str(tmp_path / "data"),
+        cwd=tmp_path,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
     text, _ = await running.communicate()
     offered = re.search(r"Will a breaker hold\? kilowatch (plan .*) says so", text.decode())
     assert offered is not None, text.decode()

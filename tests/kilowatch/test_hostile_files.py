@@ -51,11 +51,7 @@ def limited(*arguments: str) -> subprocess.CompletedProcess[str]:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
     return subprocess.run(
-        [sys.executable, "-m", "kilowatch", *arguments],
-        preexec_fn=limit,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-m", "kilowatch", *arguments], preexec_fn=limit, capture_output=True, text=True, check=False
     )
 
 
@@ -125,9 +121,7 @@ def test_members_and_levels_of_compression_are_bounded(tmp_path: Path) -> None:
     assert result.exit_code == 3
     assert "compressed twice" in result.output
     path.write_bytes(b"PK\x03\x04rest")
-    assert (
-        "damaged or locked zip archive" in CliRunner().invoke(main, ["diagnose", str(path)]).output
-    )
+    assert "damaged or locked zip archive" in CliRunner().invoke(main, ["diagnose", str(path)]).output
 
 
 def test_a_dictionary_of_xz_takes_no_memory(tmp_path: Path) -> None:
@@ -154,8 +148,7 @@ HOSTILE_SMI = {
     "documents": "<nvidia_smi_log>" * 100_000,
     "values": "<nvidia_smi_log><gpu id='a'>" + "".join(f"<a{n}>1</a{n}>" for n in range(70_000)),
     "uuids": "GPU 1: a (UUID: x\n" * 100_000 + "=NVSMI LOG=",
-    "labels": "=NVSMI LOG=\nGPU 00000000:3B:00.0\n"
-    + "".join(f"{' ' * n}{'l' * 4000}: 1\n" for n in range(1, 2000)),
+    "labels": "=NVSMI LOG=\nGPU 00000000:3B:00.0\n" + "".join(f"{' ' * n}{'l' * 4000}: 1\n" for n in range(1, 2000)),
     "kernel": "".join(f"NVRM: Xid ({n:x}): {n % 900000}\n" for n in range(70_000)),
     "journal": '{"MESSAGE": "NVRM", "a": ' + "[" * 3900 + "\n",
     "no line": "NVRM" * 3_000_000,
@@ -163,9 +156,7 @@ HOSTILE_SMI = {
 
 
 @pytest.mark.parametrize("name", HOSTILE_SMI)
-def test_a_log_that_is_made_to_be_slow_is_read_in_the_time_of_its_length(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_log_that_is_made_to_be_slow_is_read_in_the_time_of_its_length(tmp_path: Path, name: str) -> None:
     """Each took hours or gigabytes: a search from each place to the end, or a copy at each level."""
     path = tmp_path / "log.xz"
     path.write_bytes(lzma.compress(HOSTILE_SMI[name].encode(), preset=0))
@@ -261,9 +252,7 @@ DAY = 86_400 * 10**9
     [[0, 4_102_444_799 * 10**9], [4 * DAY * n for n in range(4)]],
     ids=["1970 and 2099", "a message in four days"],
 )
-def test_a_recording_with_little_in_it_is_replayed_in_little_time(
-    tmp_path: Path, times: list[int]
-) -> None:
+def test_a_recording_with_little_in_it_is_replayed_in_little_time(tmp_path: Path, times: list[int]) -> None:
     """Its silences are skipped, and the outcome says how long they were."""
     path = recording(tmp_path / "a.kwrec", times)
     done = limited("replay", "--only", "--json", str(path))
@@ -277,8 +266,7 @@ def test_a_recording_with_little_in_it_is_replayed_in_little_time(
 def test_impossible_messages_are_left_out_and_counted(tmp_path: Path) -> None:
     """Times that no calendar has, names that no topic has, lists without end."""
     path = recording(tmp_path / "a.kwrec", [10**18])
-    wrong = [(-1, "frame", "n", b""), (2**63, "frame", "n", b""), (1, "frame", EVIL, b""),
-             (1, "later kind", "n", b"")]  # fmt: skip
+    wrong = [(-1, "frame", "n", b""), (2**63, "frame", "n", b""), (1, "frame", EVIL, b""), (1, "later kind", "n", b"")]
     with path.open("ab") as file:
         file.write(block(wrong))
         file.write(block([(10**18, "frame", "n", b"")] * 70_000))

@@ -72,11 +72,7 @@ def settings_of(root: Path) -> Path:
 
 
 def test_the_same_files_are_the_same_archive() -> None:
-    members = [
-        Member("/etc/a", b"a", 0o600, "mosquitto"),
-        Member("/etc/b"),
-        Member("/etc/c", link="a"),
-    ]
+    members = [Member("/etc/a", b"a", 0o600, "mosquitto"), Member("/etc/b"), Member("/etc/c", link="a")]
     assert archive(members) == archive(members)
     with tarfile.open(fileobj=io.BytesIO(archive(members))) as tar:
         file, folder, link = tar.getmembers()
@@ -88,7 +84,7 @@ def test_the_same_files_are_the_same_archive() -> None:
 def test_everything_is_written_once_and_secrets_are_private(tmp_path: Path) -> None:
     folder = begun(tmp_path / "c", "dgx01", "dgx02")
     before = contents(folder)
-    assert {"broker.tar", "aggregator.tar", "nodes/dgx01.tar", "nodes/dgx02.tar", "INSTALL.md"} <= before.keys()  # fmt: skip
+    assert {"broker.tar", "aggregator.tar", "nodes/dgx01.tar", "nodes/dgx02.tar", "INSTALL.md"} <= before.keys()
     assert [path.name for path in folder.rglob("*.tar") if path.stat().st_mode & 0o077] == []
     assert folder.stat().st_mode & 0o077 == 0
     for place, source in SHIPPED.items():
@@ -144,8 +140,9 @@ def test_one_machine_has_both_certificates_in_one_file(tmp_path: Path) -> None:
         assert (side.host, side.port) == ("localhost", 8883)
         assert side.context() is not None
     assert {path.name for path in (root / "etc/systemd/system").glob("*.service")} == {
-        "kilowatch-collector.service", "kilowatch-aggregator.service",
-    }  # fmt: skip
+        "kilowatch-collector.service",
+        "kilowatch-aggregator.service",
+    }
     again = init(folder)
     assert (again.exit_code, ": 0 files written" in again.output) == (0, True)
     assert init(folder, "--node", "other").exit_code == 64
@@ -164,9 +161,7 @@ def test_a_revoked_node_leaves_the_folder_and_the_access_list(tmp_path: Path) ->
 def test_the_page_names_its_files_and_options(tmp_path: Path) -> None:
     page = (ROOT / "docs/deploy.md").read_text().partition("## All files at once")[2]
     section = page.partition("\n## ")[0]
-    (command,) = [
-        line.split()[2:] for line in section.splitlines() if line.startswith("    kilowatch")
-    ]
+    (command,) = [line.split()[2:] for line in section.splitlines() if line.startswith("    kilowatch")]
     assert init(tmp_path / "kilowatch-cluster", *command).exit_code == 0
     found = contents(tmp_path / "kilowatch-cluster")
     for name in ("INSTALL.md", "broker.tar", "aggregator.tar", "nodes/dgx01.tar"):
@@ -205,9 +200,7 @@ def test_every_step_of_systemd_has_one_without(tmp_path: Path, more: tuple[str, 
         (["--node", "a", "b"], "Leave out the other names"),
     ],
 )
-def test_a_mistake_is_one_line_and_writes_nothing(
-    tmp_path: Path, arguments: list[str], words: str
-) -> None:
+def test_a_mistake_is_one_line_and_writes_nothing(tmp_path: Path, arguments: list[str], words: str) -> None:
     result = init(tmp_path / "c", *arguments)
     assert result.exit_code == 64, result.output
     assert words in " ".join(result.output.split())
@@ -215,9 +208,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
 
 
 @pytest.mark.parametrize(
-    "there",
-    [(), ("notes.txt",), ("pki/mine.txt",)],
-    ids=["nothing", "a folder", "an authority's place"],
+    "there", [(), ("notes.txt",), ("pki/mine.txt",)], ids=["nothing", "a folder", "an authority's place"]
 )
 def test_what_can_not_begin_leaves_nothing(there: tuple[str, ...], tmp_path: Path) -> None:
     """A bad name of a node left an authority, which the next run took for a cluster."""
@@ -276,19 +267,17 @@ def test_on_a_terminal_it_asks(tmp_path: Path) -> None:
 def test_prometheus_accepts_its_configuration(tmp_path: Path) -> None:
     folder = begun(tmp_path / "c", "dgx01")
     file = str(folder / "prometheus/prometheus.yml")
-    checked = subprocess.run(
-        ["promtool", "check", "config", file], capture_output=True, text=True, check=False
-    )
+    checked = subprocess.run(["promtool", "check", "config", file], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
 
 
 def test_a_wheel_has_what_is_written() -> None:
     """By MANIFEST.in; in the repository they are links."""
     files = ROOT / "kilowatch/init/files"
-    assert {path.name for path in files.iterdir()} == {"systemd", "prometheus", "dashboards", "provisioning"}  # fmt: skip
+    assert {path.name for path in files.iterdir()} == {"systemd", "prometheus", "dashboards", "provisioning"}
     assert all(path.is_symlink() and path.is_dir() for path in files.iterdir())
     assert "recursive-include kilowatch/init/files *" in (ROOT / "MANIFEST.in").read_text()
-    assert "include-package-data" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]  # fmt: skip
+    assert "include-package-data" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
 
 
 # -- A cluster from the folder -------------------------------------------------------------------
@@ -314,7 +303,7 @@ def mosquitto_of(root: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
 @contextlib.asynccontextmanager
 async def started(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A command of kilowatch, until the end of the block."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder), "STATE_DIRECTORY": ""}  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder), "STATE_DIRECTORY": ""}
     environment["KILOWATCH__COLLECTOR__STATE_DIR"] = str(folder / "state")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "kilowatch", *arguments, cwd=folder, env=environment
@@ -330,13 +319,8 @@ async def started(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subpro
 async def reporting(address: str) -> set[str]:
     """Nodes of which an aggregator has a frame; none while it does not answer."""
     with contextlib.suppress(aiohttp.ClientError):
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"http://{address}/api/v1/nodes") as reply,
-        ):
-            return {
-                row["node"] for row in (await reply.json())["nodes"] if row["state"] == "online"
-            }
+        async with aiohttp.ClientSession() as session, session.get(f"http://{address}/api/v1/nodes") as reply:
+            return {row["node"] for row in (await reply.json())["nodes"] if row["state"] == "online"}
     return set()
 
 
@@ -357,12 +341,10 @@ async def test_a_cluster_starts_from_a_fresh_folder(tmp_path: Path) -> None:
     folder = begun(tmp_path / "c", "dgx01", port=port)
     roots = {
         name: unpacked(folder / path, tmp_path / name)
-        for name, path in (
-            ("broker", "broker.tar"), ("boss", "aggregator.tar"), ("dgx01", "nodes/dgx01.tar"),
-        )
-    }  # fmt: skip
+        for name, path in (("broker", "broker.tar"), ("boss", "aggregator.tar"), ("dgx01", "nodes/dgx01.tar"))
+    }
     for name in ("boss", "dgx01"):
-        checked = CliRunner().invoke(main, ["config", "check", "--config", str(settings_of(roots[name]))])  # fmt: skip
+        checked = CliRunner().invoke(main, ["config", "check", "--config", str(settings_of(roots[name]))])
         assert checked.exit_code == 0, checked.output
     aggregate = ("aggregate", "--config", str(settings_of(roots["boss"])), "--http", address)
 

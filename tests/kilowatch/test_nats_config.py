@@ -20,13 +20,7 @@ from click.testing import CliRunner, Result
 
 from kilowatch.__main__ import main
 from kilowatch.exit_codes import ExitCode
-from kilowatch.pki.nats_configuration import (
-    CLIENT_PORT,
-    MONITOR_PORT,
-    ROUTE_PORT,
-    check_version,
-    subject,
-)
+from kilowatch.pki.nats_configuration import CLIENT_PORT, MONITOR_PORT, ROUTE_PORT, check_version, subject
 from telemetry.errors import BusError, ConfigError
 from telemetry.wire.mqtt import BrokerConfig, client_id, connect
 from telemetry.wire.topics import Topic, topic
@@ -48,15 +42,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority with two nodes and an aggregator, whose servers are on this machine."""
     folder = tmp_path_factory.mktemp("authority") / "pki"
     for words in (
-        (
-            "init",
-            "--cluster",
-            CLUSTER,
-            "--broker",
-            "127.0.0.1",
-            "--broker-folder",
-            f"{folder}/broker",
-        ),
+        ("init", "--cluster", CLUSTER, "--broker", "127.0.0.1", "--broker-folder", f"{folder}/broker"),
         ("node", NODE, OTHER),
         ("aggregator",),
     ):
@@ -67,11 +53,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def three(first: int) -> list[str]:
     """Return the arguments for three servers on this machine, from a port on."""
-    return [
-        word
-        for number in range(3)
-        for word in ("--server", f"nats-{number + 1}=127.0.0.1:{first + number}")
-    ]
+    return [word for number in range(3) for word in ("--server", f"nats-{number + 1}=127.0.0.1:{first + number}")]
 
 
 @pytest.mark.parametrize(
@@ -87,18 +69,14 @@ def three(first: int) -> list[str]:
         (["a=127.0.0.1:x", "b=127.0.0.1:4223", "c=127.0.0.1:4224"], "NAME=HOST"),
     ],
 )
-def test_servers_that_are_no_cluster_are_refused(
-    authority: Path, servers: list[str], problem: str
-) -> None:
+def test_servers_that_are_no_cluster_are_refused(authority: Path, servers: list[str], problem: str) -> None:
     done = cluster(authority, *(f"--server={each}" for each in servers), "--print", "a")
     assert done.exit_code == ExitCode.USAGE
     assert problem in done.output
 
 
 @pytest.mark.parametrize("where", [(), ("--print", "nats-4"), ("--print", "nats-1", "--out", "x")])
-def test_it_must_be_said_where_the_configuration_goes(
-    authority: Path, where: tuple[str, ...]
-) -> None:
+def test_it_must_be_said_where_the_configuration_goes(authority: Path, where: tuple[str, ...]) -> None:
     done = cluster(authority, *three(CLIENT_PORT), *where)
     assert done.exit_code == ExitCode.USAGE
     assert "nats-1, nats-2, nats-3" in done.output
@@ -115,9 +93,7 @@ def test_a_safe_server_is_let_in(text: str) -> None:
     check_version(text)
 
 
-@pytest.mark.parametrize(
-    ("version", "line"), [("2.10.23", "  # From 2.12.0 on: "), ("2.12.0", "  ")]
-)
+@pytest.mark.parametrize(("version", "line"), [("2.10.23", "  # From 2.12.0 on: "), ("2.12.0", "  ")])
 def test_the_mqtt_door_waits_for_no_whole_election_where_the_server_knows_how(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, line: str
 ) -> None:
@@ -150,20 +126,14 @@ def test_a_dot_in_a_name_is_two_slashes_in_a_subject() -> None:
 
 def test_a_revoked_node_is_in_no_configuration(tmp_path: Path) -> None:
     folder = tmp_path / "pki"
-    for words in (
-        ("init", "--cluster", "lab", "--broker", "127.0.0.1"),
-        ("node", "a", "b"),
-        ("revoke", "a"),
-    ):
+    for words in (("init", "--cluster", "lab", "--broker", "127.0.0.1"), ("node", "a", "b"), ("revoke", "a")):
         CliRunner().invoke(main, ["pki", words[0], "--folder", str(folder), *words[1:]])
     text = cluster(folder, *three(CLIENT_PORT), "--print", "nats-1").output
     assert "CN=b,OU=node" in text
     assert "CN=a,OU=node" not in text
 
 
-def test_a_brokers_certificate_that_opens_no_connection_is_renewed_first(
-    authority: Path, tmp_path: Path
-) -> None:
+def test_a_brokers_certificate_that_opens_no_connection_is_renewed_first(authority: Path, tmp_path: Path) -> None:
     """Earlier releases made it for one end alone, and the servers would never find each other."""
     folder = tmp_path / "pki"
     shutil.copytree(authority, folder)
@@ -179,14 +149,10 @@ class Servers:
     def __init__(self, authority: Path, folder: Path) -> None:
         self.first = _free_ports()
         self.authority = authority
-        done = cluster(
-            authority, *three(self.first), "--out", str(folder), "--data", str(folder / "data")
-        )
+        done = cluster(authority, *three(self.first), "--out", str(folder), "--data", str(folder / "data"))
         assert done.exit_code == ExitCode.CLEAN, done.output
         self.processes = [
-            subprocess.Popen(
-                [NATS_SERVER, "-c", folder / f"nats-{number}.conf", "-l", folder / f"{number}.log"]
-            )
+            subprocess.Popen([NATS_SERVER, "-c", folder / f"nats-{number}.conf", "-l", folder / f"{number}.log"])
             for number in (1, 2, 3)
         ]
 
@@ -199,9 +165,13 @@ class Servers:
         """Return how a member enters the MQTT listener of a server."""
         place = self.authority / f"{role}s" / name
         return BrokerConfig(
-            host="127.0.0.1", port=MQTT_PORT + self.first + number - CLIENT_PORT, tls=True,
-            ca_file=place / "ca.crt", cert_file=place / f"{role}.crt", key_file=place / f"{role}.key",
-        )  # fmt: skip
+            host="127.0.0.1",
+            port=MQTT_PORT + self.first + number - CLIENT_PORT,
+            tls=True,
+            ca_file=place / "ca.crt",
+            cert_file=place / f"{role}.crt",
+            key_file=place / f"{role}.key",
+        )
 
     def monitor(self, number: int, page: str) -> dict[str, object]:
         """Return what a server says of itself."""
@@ -293,19 +263,19 @@ async def test_three_servers_carry_each_nodes_own_topics_and_no_others(servers: 
             assert await _received(aggregator) == (topic(CLUSTER, NODE, Topic.COMMAND), b"resend")
             assert (await _received(node))[1] == b"resend"
             # Each lie, then a truth: what arrives next is the truth.
-            for lie in (topic(CLUSTER, OTHER, Topic.FRAME), topic(CLUSTER, NODE, Topic.COMMAND),
-                        topic("other", NODE, Topic.FRAME), "$JS/API/STREAM/DELETE/$MQTT_rmsgs"):  # fmt: skip
+            for lie in (
+                topic(CLUSTER, OTHER, Topic.FRAME),
+                topic(CLUSTER, NODE, Topic.COMMAND),
+                topic("other", NODE, Topic.FRAME),
+                "$JS/API/STREAM/DELETE/$MQTT_rmsgs",
+            ):
                 with contextlib.suppress(aiomqtt.MqttError):
                     async with connect(servers.broker(2, "node", NODE), client_id(NODE)) as liar:
                         await liar.publish(lie, b"a lie", qos=0)
                         await liar.publish(own, lie.encode(), qos=1)
                 found = await _received(aggregator)
                 assert found[1] != b"a lie"
-            for foreign in (
-                topic(CLUSTER, OTHER, Topic.COMMAND),
-                f"kilowatch/1/{CLUSTER}/+/+/+",
-                "#",
-            ):
+            for foreign in (topic(CLUSTER, OTHER, Topic.COMMAND), f"kilowatch/1/{CLUSTER}/+/+/+", "#"):
                 async with connect(servers.broker(2, "node", NODE), client_id(NODE)) as thief:
                     assert await _refused(thief, foreign), foreign
     # What is retained outlives its server, and comes from any other.
@@ -349,12 +319,7 @@ async def test_no_member_joins_as_a_server(servers: Servers, role: str, name: st
     port = servers.first + ROUTE_PORT - CLIENT_PORT
     async with within(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-        info = {
-            "server_id": "N" + "A" * 55,
-            "server_name": "rogue",
-            "cluster": CLUSTER,
-            "version": "2.15.1",
-        }
+        info = {"server_id": "N" + "A" * 55, "server_name": "rogue", "cluster": CLUSTER, "version": "2.15.1"}
         writer.write(b"CONNECT {}\r\nINFO %s\r\nPING\r\n" % json.dumps(info).encode())
         answer = await reader.read()  # until the server closes the connection
         assert b"Authorization Violation" in answer

@@ -46,35 +46,24 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(404, {}, b"{}")
 
     def _list(self, kind: str, asked: dict[str, list[str]]) -> None:
-        found = [one for one in self.server.content[kind]
-                 if "status" not in asked or one["status"]["value"] in asked["status"]]  # fmt: skip
-        start, size = (
-            int(asked.get("offset", ["0"])[0]),
-            min(self.server.page, int(asked["limit"][0])),
-        )
+        found = [
+            one
+            for one in self.server.content[kind]
+            if "status" not in asked or one["status"]["value"] in asked["status"]
+        ]
+        start, size = (int(asked.get("offset", ["0"])[0]), min(self.server.page, int(asked["limit"][0])))
         statuses = "".join(f"&status={one}" for one in asked.get("status", []))
         more = start + size < len(found)
         # As behind a proxy: another scheme and host than the one that was asked.
         onward = (
-            f"https://inside.example/api/dcim/{kind}/?limit={size}&offset={start + size}{statuses}"
-            if more
-            else None
+            f"https://inside.example/api/dcim/{kind}/?limit={size}&offset={start + size}{statuses}" if more else None
         )
-        body = {
-            "count": len(found),
-            "next": onward,
-            "previous": None,
-            "results": found[start : start + size],
-        }
+        body = {"count": len(found), "next": onward, "previous": None, "results": found[start : start + size]}
         self._say(200, {}, json.dumps(body).encode())
 
     def _say(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response(status)
-        for name, value in {
-            "Content-Type": "application/json",
-            "Content-Length": str(len(body)),
-            **headers,
-        }.items():
+        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
@@ -99,12 +88,12 @@ def netbox() -> Iterator[NetBox]:
 def run(server: NetBox, folder: Path, *more: str, token: str = "0123456789abcdef") -> Any:
     """The command as typed."""
     (folder / "token").write_text(f"{token}\n")
-    return CliRunner().invoke(main, ["power", "import", "netbox", server.url, "--token-file", str(folder / "token"), *more])  # fmt: skip
+    return CliRunner().invoke(
+        main, ["power", "import", "netbox", server.url, "--token-file", str(folder / "token"), *more]
+    )
 
 
-def test_the_command_reads_all_pages_and_prints_what_can_be_pasted(
-    netbox: NetBox, tmp_path: Path
-) -> None:
+def test_the_command_reads_all_pages_and_prints_what_can_be_pasted(netbox: NetBox, tmp_path: Path) -> None:
     shown = run(netbox, tmp_path)
     assert shown.exit_code == 0, shown.output
     file = tmp_path / "site.toml"
@@ -140,7 +129,7 @@ LOOP = json.dumps({"count": 9, "next": "/api/?offset=5", "results": []}).encode(
         ((200, {}, b'{"results": [], "next": null}'), "no power feed that is active"),
     ],
     ids=["refused", "elsewhere", "redirect", "broken", "a page", "a list", "no results", "no end", "half", "empty"],
-)  # fmt: skip
+)
 def test_a_netbox_that_is_none_is_one_line(
     netbox: NetBox, tmp_path: Path, instead: tuple[int, dict[str, str], bytes], told: str
 ) -> None:

@@ -27,9 +27,8 @@ else:
 def tried(soft: int, hard: int, nodes: int) -> str:
     """What a process of these limits says of so many nodes, or the limit that it then has."""
     done = subprocess.run(
-        [sys.executable, "-c", TRY, str(soft), str(hard), str(nodes)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", TRY, str(soft), str(hard), str(nodes)], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or done.stderr
 
 

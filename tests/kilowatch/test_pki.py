@@ -22,9 +22,7 @@ from telemetry.wire.topics import Topic, topic
 ROOT = Path(__file__).parents[2]
 DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
 
-needs_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="apt-get install openssl"
-)
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="apt-get install openssl")
 
 
 @pytest.fixture
@@ -91,9 +89,7 @@ def test_what_is_made_again_is_left_as_it_is(folder: Path) -> None:
     assert changed <= {"revoked.crl"}  # it has a date
     other = pki("init", folder, "--cluster", "other", "--broker", "broker.example")
     assert other.exit_code == 64
-    assert (
-        "an authority for another cluster or broker is there (lab, broker.example)" in other.output
-    )
+    assert "an authority for another cluster or broker is there (lab, broker.example)" in other.output
     assert contents(folder) == after
 
 
@@ -123,10 +119,8 @@ def test_a_folder_with_something_else_is_not_touched(folder: Path) -> None:
         (("renew",), "no name was given"),
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else "",
-)  # fmt: skip
-def test_what_can_not_be_says_why_and_changes_nothing(
-    folder: Path, arguments: tuple[str, ...], problem: str
-) -> None:
+)
+def test_what_can_not_be_says_why_and_changes_nothing(folder: Path, arguments: tuple[str, ...], problem: str) -> None:
     init(folder)
     before = contents(folder)
     result = pki(arguments[0], folder, *arguments[1:])
@@ -150,9 +144,7 @@ def test_without_an_authority_the_remedy_is_named(folder: Path) -> None:
 
 
 @needs_openssl
-def test_the_authority_of_a_whole_cluster_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_authority_of_a_whole_cluster_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands that are suggested work as they are printed."""
     monkeypatch.chdir(tmp_path)
 
@@ -174,9 +166,7 @@ def test_the_authority_of_a_whole_cluster_is_found(
 
 
 @needs_openssl
-def test_of_two_authorities_one_must_be_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_authorities_one_must_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = CliRunner().invoke
     arguments = ["--cluster", "lab", "--broker", "broker.example"]
@@ -190,9 +180,7 @@ def test_of_two_authorities_one_must_be_named(
     assert run(main, ["pki", "show", "--folder", "kilowatch-pki"]).exit_code == 0
 
 
-def test_without_openssl_the_remedy_is_named(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_openssl_the_remedy_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     result = init(folder)
     assert (result.exit_code, "apt-get install openssl" in result.output) == (64, True)
@@ -211,8 +199,10 @@ def test_a_renewed_name_has_a_new_key_and_a_revoked_one_no_rights(folder: Path) 
     assert not key.exists()
     found = json.loads(pki("show", folder, "--json").output)["certificates"]
     assert {each["name"]: each["revoked"] for each in found} == {
-        "kilowatch-broker": False, "dgx01": True, "dgx02": False,
-    }  # fmt: skip
+        "kilowatch-broker": False,
+        "dgx01": True,
+        "dgx02": False,
+    }
     users = re.findall(r"^user (.*)$", (folder / "broker" / "access.acl").read_text(), re.MULTILINE)
     assert users == ["dgx02"]
     crl = ("openssl", "crl", "-in", str(folder / "broker" / "revoked.crl"), "-noout", "-text")
@@ -272,9 +262,7 @@ def test_the_settings_that_are_made_are_settings(folder: Path, tmp_path: Path) -
     aggregator = settings.load(made / "kilowatch.toml", {}).aggregator
     assert aggregator.broker.cert_file == Path("/etc/kilowatch/aggregator.crt")
     for place, role in ((folder / "nodes" / "dgx01", "node"), (made, "aggregator")):
-        assert {path.name for path in place.iterdir()} == {
-            "kilowatch.toml", "ca.crt", f"{role}.crt", f"{role}.key",
-        }  # fmt: skip
+        assert {path.name for path in place.iterdir()} == {"kilowatch.toml", "ca.crt", f"{role}.crt", f"{role}.key"}
     conf = (folder / "broker" / "kilowatch.conf").read_text()
     assert "listener 18883\n" in conf
     named = re.findall(r"/etc/mosquitto/kilowatch/(\S+)", conf)

@@ -25,7 +25,7 @@ from tests.brokers import free_port
 
 DGX = '[nodes.dgx-01]\nprofile = "dgx-h100"\n[nodes.dgx-02]\nprofile = "dgx-h100"\n'
 RIG = '[nodes.rig]\ngpus = "4x RTX 5090"\nhost_price_usd = 4000\n'
-OFFICE = "[power.circuits.office]\nbreaker = 20\nvolts = 120\nnodes = ['rig']\n" + RIG.replace("[", "[power.")  # fmt: skip
+OFFICE = "[power.circuits.office]\nbreaker = 20\nvolts = 120\nnodes = ['rig']\n" + RIG.replace("[", "[power.")
 
 
 def kilowatch(*arguments: str) -> Result:
@@ -41,9 +41,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "dgx.toml"), str(tmp_path / "rig.toml")
 
 
-@pytest.mark.parametrize(
-    "command", [("plan",), ("fit", "500W"), ("cap", "--circuit", "office", "--below", "900W")]
-)
+@pytest.mark.parametrize("command", [("plan",), ("fit", "500W"), ("cap", "--circuit", "office", "--below", "900W")])
 def test_a_time_zone_that_is_none_is_found_before_the_aggregator_finds_it(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
@@ -133,10 +131,8 @@ def test_a_running_cluster_is_reported_and_compared(files: tuple[str, str]) -> N
         ("[power.meters.plug]\nbroker = 'house'\n[power.brokers.house]\nhost = '10.0.0.2'\n", False),
     ],
     ids=["none", "loopback", "the network's", "one of all meters", "its own"],
-)  # fmt: skip
-def test_a_check_says_which_meters_no_device_on_the_network_can_reach(
-    tmp_path: Path, more: str, noted: bool
-) -> None:
+)
+def test_a_check_says_which_meters_no_device_on_the_network_can_reach(tmp_path: Path, more: str, noted: bool) -> None:
     """Kilowatch's own broker is one of this machine alone."""
     file = tmp_path / "kilowatch.toml"
     plug = "type = 'tasmota'\ntopic = 'tele/plug/SENSOR'\non = 'office'\n"
@@ -152,10 +148,7 @@ def test_circuits_are_a_tree_with_bars_limits_and_a_band() -> None:
     """And the words that make a time an estimate."""
     with served() as url:
         result = kilowatch("circuits", url)
-        assert (
-            kilowatch("circuits", "--http", url).stdout.splitlines()[1:3]
-            == result.stdout.splitlines()[1:3]
-        )
+        assert kilowatch("circuits", "--http", url).stdout.splitlines()[1:3] == result.stdout.splitlines()[1:3]
         whole = json.loads(kilowatch("circuits", "--http", url, "--json").stdout)
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
@@ -194,9 +187,7 @@ def test_what_alone_can_not_be_computed_is_said_above_the_others() -> None:
     view.electrical._aside.fail("meter/plug", IndexError("index 1 is out of bounds"), view.now())
     with served(view) as url:
         text = kilowatch("circuits", url).stdout
-    said = (
-        "! meter plug can't be computed, and the others go on: IndexError: index 1 is out of bounds"
-    )
+    said = "! meter plug can't be computed, and the others go on: IndexError: index 1 is out of bounds"
     assert said in text.splitlines()
     assert "lab/1" in text
 
@@ -221,9 +212,12 @@ def test_caps_by_job_name_the_job_on_each_gpu_of_a_running_cluster() -> None:
         refused = kilowatch(*asked, url)
         key = JobKey("slurm", "lab", "4711")
         message = NodeJobs(
-            session=7, version=1, at=view.wall(), jobs=(Job(key=key, user="ada"),),
+            session=7,
+            version=1,
+            at=view.wall(),
+            jobs=(Job(key=key, user="ada"),),
             allocations=(Allocation(job=key, gpu=one, begin=1),),
-        )  # fmt: skip
+        )
         view.jobs.receive("n2", msgspec.json.encode(message), {one, two}, view.wall())
         found = kilowatch(*asked, url)
         whole = json.loads(kilowatch(*asked, url, "--json").stdout)
@@ -243,7 +237,7 @@ def test_power_check_counts_parts_and_notes_probable_mistakes(tmp_path: Path) ->
     result = kilowatch("power", "check", str(path))
     assert (result.exit_code, result.output) == (0, f"{path}: ok: circuits 1, nodes 1\n")
     path.write_text(OFFICE + "[power.nodes.lonely]\nwatts = 100\n")
-    assert "note (E24): nodes.lonely: it hangs on no circuit" in kilowatch("power", "check", str(path)).output  # fmt: skip
+    assert "note (E24): nodes.lonely: it hangs on no circuit" in kilowatch("power", "check", str(path)).output
 
 
 @pytest.mark.parametrize(
@@ -258,7 +252,7 @@ def test_power_check_counts_parts_and_notes_probable_mistakes(tmp_path: Path) ->
         ("[power.circuits.a]\nbreaker = 15\n[circuits.b]\nbreaker = 15\n", "outside [power]"),
         ("", "there is nothing in it"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_line_with_place_and_cure(tmp_path: Path, text: str, words: str) -> None:
     """Exit code 64, no traceback."""
     path = tmp_path / "site.toml"
@@ -289,9 +283,7 @@ def test_settings_with_bad_circuits_do_not_start_a_service(tmp_path: Path) -> No
         (("report", "--config", "none.toml"), "there is no such file"),
     ],
 )
-def test_a_command_that_is_not_clear_is_exit_code_64(
-    arguments: tuple[str, ...], words: str
-) -> None:
+def test_a_command_that_is_not_clear_is_exit_code_64(arguments: tuple[str, ...], words: str) -> None:
     """With the cure."""
     result = kilowatch(*arguments)
     assert result.exit_code == 64

@@ -99,10 +99,7 @@ def test_a_second_user_reads_and_commands_nothing() -> None:
                 assert len(found) > 2
                 assert not [path for path, others in found.items() if others], found
             text = log.read_text()
-            assert (
-                f"{folder / 'state'}: other users of this machine could enter it (mode 0755)"
-                in text
-            )
+            assert f"{folder / 'state'}: other users of this machine could enter it (mode 0755)" in text
             assert as_nobody((old / "old.parquet").read_text) == "PermissionError"
             assert as_nobody(lambda: sorted((folder / "state").iterdir())) == "PermissionError"
 
@@ -111,10 +108,7 @@ def test_a_second_user_reads_and_commands_nothing() -> None:
                 return local_token.find_at("127.0.0.1", broker, local_token.BROKERS)
 
             assert as_nobody(password) is None
-            assert (
-                as_nobody(lambda: wire.connect("127.0.0.1", broker, "n"))
-                == "ConnectionRefusedError"
-            )
+            assert as_nobody(lambda: wire.connect("127.0.0.1", broker, "n")) == "ConnectionRefusedError"
 
 
 def test_the_embedded_broker_listens_on_loopback_alone(embedded_broker: Embedded) -> None:
@@ -122,22 +116,18 @@ def test_the_embedded_broker_listens_on_loopback_alone(embedded_broker: Embedded
         line.split()[1]
         for file in ("tcp", "tcp6")
         for line in Path("/proc/net", file).read_text().splitlines()[1:]
-        if line.split()[3] == "0A"
-        and int(line.split()[1].rpartition(":")[2], 16) == embedded_broker.port
+        if line.split()[3] == "0A" and int(line.split()[1].rpartition(":")[2], 16) == embedded_broker.port
     ]
     assert places == [f"0100007F:{embedded_broker.port:04X}"]
 
 
 @pytest.mark.parametrize(
-    ("username", "password"),
-    [(None, None), (EMBEDDED_USER, ""), (EMBEDDED_USER, "guess"), ("root", None), ("", "")],
+    ("username", "password"), [(None, None), (EMBEDDED_USER, ""), (EMBEDDED_USER, "guess"), ("root", None), ("", "")]
 )
 async def test_the_embedded_broker_refuses_a_client_without_its_password(
     embedded_broker: Embedded, username: str | None, password: str | None
 ) -> None:
-    client = MqttClient(
-        embedded_broker.host, embedded_broker.port, username=username, password=password
-    )
+    client = MqttClient(embedded_broker.host, embedded_broker.port, username=username, password=password)
     with pytest.raises(aiomqtt.MqttError):
         async with client:
             pass

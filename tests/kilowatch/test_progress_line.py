@@ -36,9 +36,7 @@ def test_a_log_gets_no_progress_line() -> None:
 
 def test_a_child_that_does_not_end_is_not_left_running() -> None:
     deaf = "import time; print('x', flush=True); time.sleep(600)"
-    with subprocess.Popen(
-        [sys.executable, "-c", deaf], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
+    with subprocess.Popen([sys.executable, "-c", deaf], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.read(1)
         end_child(child, 0.05)

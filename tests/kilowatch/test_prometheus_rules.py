@@ -31,9 +31,7 @@ STAY = {"nodes_silent", "busy_node_silent", "recovery_told", "ecc_repeat", "xid_
         "cooling_drift"}  # fmt: skip
 """Rules that PromQL can't say; each of the others is played below."""
 
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="apt-get install prometheus"
-)
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="apt-get install prometheus")
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -56,9 +54,7 @@ def played(folder: Path, alert: AlertRule, numbers: set[int]) -> list[str]:
     wrong = []
     for step, bodies in by_step.items():
         file = folder / f"every-{step}.json"
-        file.write_text(
-            json.dumps({"rule_files": [rules.name], "evaluation_interval": f"{step}s", "tests": bodies})
-        )  # fmt: skip
+        file.write_text(json.dumps({"rule_files": [rules.name], "evaluation_interval": f"{step}s", "tests": bodies}))
         done = promtool("test", "rules", file)
         wrong += [done.stdout + done.stderr] if done.returncode else []
     return wrong
@@ -66,9 +62,7 @@ def played(folder: Path, alert: AlertRule, numbers: set[int]) -> list[str]:
 
 @needs_promtool
 @pytest.mark.parametrize("alert", PLAYED, ids=lambda alert: alert.rule.name)
-def test_every_example_of_a_rule_comes_out_in_prometheus_too(
-    alert: AlertRule, tmp_path: Path
-) -> None:
+def test_every_example_of_a_rule_comes_out_in_prometheus_too(alert: AlertRule, tmp_path: Path) -> None:
     apart = set(APART.get(alert.rule.name, ((), ""))[0])
     same = {number + 1 for number in range(len(alert.rule.example))} - apart
     assert played(tmp_path, alert, same) == []
@@ -131,9 +125,7 @@ def test_promtool_takes_the_shipped_files() -> None:
 def test_the_mixin_has_all_of_it_under_the_usual_names() -> None:
     asked = """local m = (import 'mixin.libsonnet') + { _config+:: { runbookURL: 'https://r' } };
     { alerts: m.prometheusAlerts, rules: m.prometheusRules, boards: std.objectFieldsAll(m.grafanaDashboards) }"""
-    done = subprocess.run(
-        ["jsonnet", "-J", FOLDER, "-e", asked], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["jsonnet", "-J", FOLDER, "-e", asked], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     mixin = json.loads(done.stdout)
     alerts = [rule for group in mixin["alerts"]["groups"] for rule in group["rules"]]
@@ -191,9 +183,7 @@ def test_rules_of_ones_own_are_said_too(when: str, expr: str, tmp_path: Path) ->
 
 @needs_promtool
 def test_a_file_of_ones_own_is_taken_by_promtool(tmp_path: Path) -> None:
-    rule = own(
-        tmp_path, '{ type = "outlier", metric = "gpu_power_watts", above = 1.5, least = 50 }'
-    )
+    rule = own(tmp_path, '{ type = "outlier", metric = "gpu_power_watts", above = 1.5, least = 50 }')
     file = tmp_path / "own.rules.yml"
     file.write_text(rule_file([rule], "https://r", "a test"))
     done = promtool("check", "rules", file)
@@ -207,9 +197,7 @@ def test_what_cannot_be_said_is_refused_with_a_reason(tmp_path: Path) -> None:
     when = '{ type = "in", metric = "monitor_bus_lost", values = [1] }'
     with pytest.raises(NotExpressible, match="exported apart"):
         alert_of(own(tmp_path, when, "monitor"))
-    made, left = translate(
-        [own(tmp_path, '{ type = "repeats", xids = [13], count = 3, window = 60 }')]
-    )
+    made, left = translate([own(tmp_path, '{ type = "repeats", xids = [13], count = 3, window = 60 }')])
     assert made == []
     assert isinstance(left[0], Untranslated)
     part = '{ type = "any", of = [{ type = "repeats", xids = [13], count = 3, window = 60 }, { type = "event", xids = [79] }] }'
@@ -272,19 +260,12 @@ def test_the_shipped_configuration_of_prometheus_is_taken() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.skipif(
-    shutil.which("amtool") is None, reason="apt-get install prometheus-alertmanager"
-)
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="apt-get install prometheus-alertmanager")
 def test_the_shipped_configuration_of_alertmanager_is_taken_and_inhibits_as_we_do() -> None:
     file = FOLDER / "alertmanager.yml"
-    done = subprocess.run(
-        ["amtool", "check-config", file], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["amtool", "check-config", file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (
-        f"{sum(len({one.within for one in rule.inhibits}) for rule in load())} inhibit rules"
-        in done.stdout
-    )
+    assert f"{sum(len({one.within for one in rule.inhibits}) for rule in load())} inhibit rules" in done.stdout
 
 
 WELL = {
@@ -304,30 +285,33 @@ ILL = {
     "rules_failing": ("kilowatch_aggregator_rules_seconds_count", "0+15x20 300x20", "8m"),
     "influxdb_failing": ("kilowatch_influxdb_connected", "1x20 0x30", "11m"),
     "delivery_failing": ('kilowatch_channel_failing{channel="am",kind="alertmanager"}', "0x20 1x20", "5m30s"),
-}  # fmt: skip
+}
 
 
 @needs_promtool
 @pytest.mark.parametrize("name", [watch.name for watch in WATCHES])
-def test_what_is_wrong_with_kilowatch_itself_is_seen_from_outside(
-    name: str, tmp_path: Path
-) -> None:
+def test_what_is_wrong_with_kilowatch_itself_is_seen_from_outside(name: str, tmp_path: Path) -> None:
     (tmp_path / "rules.json").write_text(json.dumps({"groups": [group("https://r")]}))
     series, values, late = ILL[name]
     given = WELL | {series: values}
     test = {
         "rule_files": ["rules.json"],
         "evaluation_interval": "15s",
-        "tests": [{
-            "interval": "15s",
-            "input_series": [{"series": one, "values": its} for one, its in given.items()],
-            "promql_expr_test": [
-                {"expr": 'count(ALERTS{alertstate="firing"})', "eval_time": "5m", "exp_samples": []},
-                {"expr": 'count by (alertname) (ALERTS{alertstate="firing"})', "eval_time": late,
-                 "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1}]},
-            ],
-        }],
-    }  # fmt: skip
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [{"series": one, "values": its} for one, its in given.items()],
+                "promql_expr_test": [
+                    {"expr": 'count(ALERTS{alertstate="firing"})', "eval_time": "5m", "exp_samples": []},
+                    {
+                        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                        "eval_time": late,
+                        "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1}],
+                    },
+                ],
+            }
+        ],
+    }
     (tmp_path / "test.json").write_text(json.dumps(test))
     done = promtool("test", "rules", tmp_path / "test.json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -335,9 +319,7 @@ def test_what_is_wrong_with_kilowatch_itself_is_seen_from_outside(
 
 @needs_promtool
 @pytest.mark.parametrize("constant", [0.2, 0.7, 1e-5], ids=str)
-def test_a_reading_that_equals_a_constant_comes_out_in_prometheus_too(
-    constant: float, tmp_path: Path
-) -> None:
+def test_a_reading_that_equals_a_constant_comes_out_in_prometheus_too(constant: float, tmp_path: Path) -> None:
     """Both compare it with the constant as the rule's author wrote it."""
     path = tmp_path / "exact.toml"
     path.write_text(exact_rules(constant))
@@ -348,8 +330,6 @@ def test_a_reading_that_equals_a_constant_comes_out_in_prometheus_too(
 
 
 def test_a_constant_is_exported_with_all_its_digits(tmp_path: Path) -> None:
-    when = (
-        '{ type = "rate", metric = "gpu_energy_joules_total", level = 1234567.5, window = 1234567 }'
-    )
+    when = '{ type = "rate", metric = "gpu_energy_joules_total", level = 1234567.5, window = 1234567 }'
     expr = "rate(kilowatch_gpu_energy_joules_total[1234567s]) >= 1234567.5"
     assert alert_of(own(tmp_path, when)).expr == expr

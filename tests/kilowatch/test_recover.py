@@ -70,12 +70,8 @@ def recorder(folder: Path, name: str = "hook", code: int = 0) -> Path:
 def hooked(folder: Path, **others: object) -> Path:
     """Settings whose hooks all work, but those of `others`."""
     works = [str(recorder(folder)), "with an argument"]
-    hooks: dict[str, object] = dict.fromkeys(
-        ("drain", "stop", "reset", "reboot", "uncordon"), works
-    )
-    return settings(
-        folder / "kilowatch.toml", {**hooks, **others}, check_seconds=0, timeouts={"check": 1.0}
-    )
+    hooks: dict[str, object] = dict.fromkeys(("drain", "stop", "reset", "reboot", "uncordon"), works)
+    return settings(folder / "kilowatch.toml", {**hooks, **others}, check_seconds=0, timeouts={"check": 1.0})
 
 
 def ran(folder: Path) -> list[list[str]]:
@@ -148,9 +144,7 @@ def test_every_rule_has_a_plan_that_follows_from_its_remediation_alone() -> None
     remedies = {step.value for step in StepKind} - {"drain", "stop", "check", "uncordon"}
     assert remedies == {one.value for one in Remediation} == {one.value for one in REMEDIATIONS}
     for rule in load():
-        plan = plan_of_rule(
-            Place("n1", Gpu(uuid="GPU-0", index=0, name="")), rule.name, rule.remediation
-        )
+        plan = plan_of_rule(Place("n1", Gpu(uuid="GPU-0", index=0, name="")), rule.name, rule.remediation)
         kinds = [step.kind.value for step in plan.steps]
         assert rule.remediation.value in kinds
         assert kinds[-1] in {"check", "uncordon"}
@@ -190,11 +184,7 @@ async def test_a_fault_of_the_whole_node_resets_all_gpus_with_the_switches() -> 
         (("n1/x",), ExitCode.USAGE, "no node and no GPU"),
         (("../n1",), ExitCode.USAGE, "no node and no GPU"),
         (("n1", "--rule", "gpu_lots"), ExitCode.USAGE, "Did you mean 'gpu_lost'?"),
-        (
-            ("n1", "--rule", "gpu_lost", "--from", "stop"),
-            ExitCode.USAGE,
-            "drain, reboot, check, uncordon",
-        ),
+        (("n1", "--rule", "gpu_lost", "--from", "stop"), ExitCode.USAGE, "drain, reboot, check, uncordon"),
         (("n1", "--rule", "gpu_lost", "--from", "sop"), ExitCode.USAGE, "sop"),
     ],
 )
@@ -209,12 +199,10 @@ async def test_a_mistake_is_one_error(arguments: tuple[str, ...], code: int, wor
 # -- Execution -------------------------------------------------------------------------------------
 
 
-async def test_every_step_is_run_in_order_with_what_it_needs_and_recorded(
-    tmp_path: Path, state: Path
-) -> None:
+async def test_every_step_is_run_in_order_with_what_it_needs_and_recorded(tmp_path: Path, state: Path) -> None:
     async with broken() as (node, opened):
         node.xid(62, gpu=1)
-        done = await typed(opened, "recover", "n1/1", "--write", "--who", "bob", config=hooked(tmp_path))  # fmt: skip
+        done = await typed(opened, "recover", "n1/1", "--write", "--who", "bob", config=hooked(tmp_path))
         assert done.exit_code == 0, done.output
         steps = ["drain", "stop", "reset", "uncordon"]
         reason = "kilowatch: gpu_fault GPU 1"
@@ -226,11 +214,7 @@ async def test_every_step_is_run_in_order_with_what_it_needs_and_recorded(
         assert {each["outcome"] for each in found} == {"done"}
         first = found[0]
         assert first["command"] == [str(tmp_path / "hook"), "with an argument"]
-        assert (first["exit_code"], first["output"], first["rules"]) == (
-            0,
-            "did drain",
-            ["gpu_fault"],
-        )
+        assert (first["exit_code"], first["output"], first["rules"]) == (0, "did drain", ["gpu_fault"])
         assert 0 < first["started"] <= first["ended"] <= time.time_ns()
         assert "good: GPU 1 is there and answers" in found[3]["output"]
         node.step(1)
@@ -243,9 +227,7 @@ async def test_every_step_is_run_in_order_with_what_it_needs_and_recorded(
         ]
     record = state / "recover" / "n1.jsonl"
     lines = [json.loads(line) for line in record.read_text().splitlines()]
-    assert [(line["step"]["step"], line["sent"]) for line in lines] == [
-        (each["step"], True) for each in found
-    ]
+    assert [(line["step"]["step"], line["sent"]) for line in lines] == [(each["step"], True) for each in found]
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
 
 
@@ -260,7 +242,7 @@ async def test_it_stops_at_the_first_step_that_fails_and_goes_on_from_there(tmp_
         assert "kilowatch recover n1/1 --write --from reset" in result.stdout
         assert [step for step, *_ in ran(tmp_path)] == ["drain", "stop", "reset"]
         assert [(each["step"], each["exit_code"]) for each in events_of(node)][-1] == ("reset", 7)
-        again = await typed(opened, "recover", "n1/1", "--write", "--from", "reset", config=hooked(tmp_path))  # fmt: skip
+        again = await typed(opened, "recover", "n1/1", "--write", "--from", "reset", config=hooked(tmp_path))
         assert again.exit_code == 0, again.output
         assert [step for step, *_ in ran(tmp_path)][3:] == ["reset", "uncordon"]
 
@@ -276,9 +258,7 @@ async def test_without_a_hook_for_each_step_nothing_is_run(tmp_path: Path, state
 
 
 @pytest.mark.parametrize("yes", [False, True])
-async def test_gpus_without_a_fault_are_taken_along_only_with_a_yes(
-    tmp_path: Path, yes: bool
-) -> None:
+async def test_gpus_without_a_fault_are_taken_along_only_with_a_yes(tmp_path: Path, yes: bool) -> None:
     async with broken() as (node, opened):
         config = settings(
             tmp_path / "k.toml",
@@ -286,14 +266,7 @@ async def test_gpus_without_a_fault_are_taken_along_only_with_a_yes(
             check_seconds=0,
             timeouts={"check": 1.0},
         )
-        arguments = [
-            "recover",
-            "n1/0",
-            "--rule",
-            "gpu_lost",
-            "--write",
-            *(["--yes"] if yes else []),
-        ]
+        arguments = ["recover", "n1/0", "--rule", "gpu_lost", "--write", *(["--yes"] if yes else [])]
         result = await typed(opened, *arguments, config=config)
         if yes:
             assert result.exit_code == ExitCode.UNJUDGED, result.output  # it has not rebooted yet
@@ -319,7 +292,7 @@ async def test_a_step_of_people_waits_for_them_and_the_rest_follows(tmp_path: Pa
         assert "replace: waits for a person" in result.stdout
         assert "--from check" in result.stdout
         assert [step for step, *_ in ran(tmp_path)] == ["drain", "replace"]
-        rest = await typed(opened, "recover", "n1/2", "--write", *rule, "--from", "check", config=config)  # fmt: skip
+        rest = await typed(opened, "recover", "n1/2", "--write", *rule, "--from", "check", config=config)
         assert rest.exit_code == 0, rest.output
         assert [each["outcome"] for each in events_of(node)] == ["done", "waits", "done", "done"]
 
@@ -351,9 +324,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-async def test_without_an_aggregator_it_can_not_be_known_but_a_rule_can_be_planned(
-    tmp_path: Path, state: Path
-) -> None:
+async def test_without_an_aggregator_it_can_not_be_known_but_a_rule_can_be_planned(tmp_path: Path, state: Path) -> None:
     async with broken() as (_, opened):
         pass  # its port is free now
     gone = await typed(opened, "recover", "n1/1", "--token-file", str(_token(tmp_path)))
@@ -377,9 +348,7 @@ async def test_without_an_aggregator_it_can_not_be_known_but_a_rule_can_be_plann
     ]  # fmt: skip
 
 
-async def test_what_was_recorded_while_the_aggregator_was_away_is_sent_later(
-    tmp_path: Path, state: Path
-) -> None:
+async def test_what_was_recorded_while_the_aggregator_was_away_is_sent_later(tmp_path: Path, state: Path) -> None:
     """Once, oldest first, with the time at which each step ended, and on no incident that began later."""
     async with broken() as (_, gone):
         pass
@@ -417,13 +386,9 @@ async def test_any_command_to_the_aggregator_of_the_settings_sends_what_was_reco
         elsewhere = await typed(opened, "alerts")
         assert elsewhere.exit_code == 0, elsewhere.output
         config = tmp_path / "kilowatch.toml"
-        config.write_text(
-            f'[aggregator]\nlisten = "127.0.0.1:{opened.port}"\ntoken_file = "{opened.token_file}"\n'
-        )
+        config.write_text(f'[aggregator]\nlisten = "127.0.0.1:{opened.port}"\ntoken_file = "{opened.token_file}"\n')
         arguments = ["alerts", "--config", str(config)]
-        wrong = await asyncio.to_thread(
-            CliRunner().invoke, main, ["alerts", "show", "none", *arguments[1:]]
-        )
+        wrong = await asyncio.to_thread(CliRunner().invoke, main, ["alerts", "show", "none", *arguments[1:]])
         assert wrong.exit_code != 0
         assert events_of(node) == []
         result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
@@ -434,9 +399,7 @@ async def test_any_command_to_the_aggregator_of_the_settings_sends_what_was_reco
         assert again.stderr == ""
 
 
-async def test_a_recorded_step_that_is_refused_for_good_is_not_sent_for_ever(
-    tmp_path: Path, state: Path
-) -> None:
+async def test_a_recorded_step_that_is_refused_for_good_is_not_sent_for_ever(tmp_path: Path, state: Path) -> None:
     """One that another token may send, or of a node that is not known yet, waits."""
     folder = state / "recover"
     folder.mkdir(parents=True)
@@ -500,7 +463,7 @@ async def test_it_goes_on_when_the_remedy_has_ended_the_alert(tmp_path: Path) ->
 
 async def test_two_recoveries_of_a_node_do_not_run_at_once(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    waits = program(tmp_path / "waits", f"touch {tmp_path / 'begun'}", f"while [ ! -e {gate} ]; do sleep 0.05; done")  # fmt: skip
+    waits = program(tmp_path / "waits", f"touch {tmp_path / 'begun'}", f"while [ ! -e {gate} ]; do sleep 0.05; done")
     async with broken() as (node, opened):
         node.xid(62, gpu=1)
         config = hooked(tmp_path, drain=str(waits))
@@ -516,14 +479,10 @@ async def test_two_recoveries_of_a_node_do_not_run_at_once(tmp_path: Path) -> No
 # -- The check -------------------------------------------------------------------------------------
 
 
-async def test_a_fault_after_the_reset_fails_the_check_and_the_node_stays_drained(
-    tmp_path: Path,
-) -> None:
+async def test_a_fault_after_the_reset_fails_the_check_and_the_node_stays_drained(tmp_path: Path) -> None:
     async with broken() as (node, opened):
         node.xid(62, gpu=1)
-        await _record(
-            opened, {"id": "recovery-00000000000000a1", "step": "reset", "outcome": "done"}
-        )
+        await _record(opened, {"id": "recovery-00000000000000a1", "step": "reset", "outcome": "done"})
         node.xid(31, gpu=1)  # a program's own fault is none of the GPU
         config = hooked(tmp_path)
         arguments = ("recover", "n1/1", "--write", "--from", "check")
@@ -568,8 +527,9 @@ async def test_a_gpu_that_does_not_come_back_fails_the_check(tmp_path: Path) -> 
         config = settings(
             tmp_path / "k.toml",
             dict.fromkeys(("drain", "stop", "reset", "uncordon"), str(recorder(tmp_path))),
-            check_seconds=0, timeouts={"check": 0.2},
-        )  # fmt: skip
+            check_seconds=0,
+            timeouts={"check": 0.2},
+        )
         node.fleet.place(msgspec.structs.replace(what, gpus=gone, version=1))
         node.step(1)
         result = await typed(opened, "recover", "GPU-n1-1", "--write", config=config)
@@ -584,14 +544,10 @@ async def test_the_time_without_a_fault_counts_from_the_recorded_remedy(tmp_path
         config = settings(
             tmp_path / "k.toml",
             dict.fromkeys(("drain", "stop", "reset", "uncordon"), str(recorder(tmp_path))),
-            check_seconds=600, timeouts={"check": 0.2},
-        )  # fmt: skip
-        body = {
-            "id": "recovery-00000000000000a1",
-            "step": "reset",
-            "outcome": "done",
-            "gpu": "GPU-n1-1",
-        }
+            check_seconds=600,
+            timeouts={"check": 0.2},
+        )
+        body = {"id": "recovery-00000000000000a1", "step": "reset", "outcome": "done", "gpu": "GPU-n1-1"}
         await _record(opened, body)
         node.step(660)
         result = await typed(opened, "recover", "n1/1", "--write", "--from", "check", config=config)
@@ -600,7 +556,10 @@ async def test_the_time_without_a_fault_counts_from_the_recorded_remedy(tmp_path
 
 
 async def _record(opened: Door, body: Mapping[str, object], token: str = "") -> int:
-    headers = {"Content-Type": "application/json", **(opened.bearer if not token else {"Authorization": f"Bearer {token}"})}  # fmt: skip
+    headers = {
+        "Content-Type": "application/json",
+        **(opened.bearer if not token else {"Authorization": f"Bearer {token}"}),
+    }
     url = f"{opened.url}/api/v1/nodes/n1/recovery"
     async with opened.session.post(url, data=json.dumps(body), headers=headers) as answer:
         await answer.read()
@@ -613,12 +572,7 @@ async def _record(opened: Door, body: Mapping[str, object], token: str = "") -> 
 async def test_a_step_needs_the_scope_ack_and_is_stored_once(tmp_path: Path) -> None:
     async with broken() as (node, opened):
         tokens = Path(opened.token_file).parent / "tokens.json"
-        body = {
-            "id": "recovery-00000000000000a1",
-            "step": "drain",
-            "outcome": "done",
-            "output": "a\x1b[2Jb\nc",
-        }
+        body = {"id": "recovery-00000000000000a1", "step": "drain", "outcome": "done", "output": "a\x1b[2Jb\nc"}
         reader = add_token(tokens, "reader", AccessScope.READ)
         acker = add_token(tokens, "acker", AccessScope.ACK)
         assert await _record(opened, body, reader) == 403
@@ -627,30 +581,25 @@ async def test_a_step_needs_the_scope_ack_and_is_stored_once(tmp_path: Path) -> 
         (event,) = events_of(node)
         assert (event["who"], event["output"]) == ("acker", "a[2Jb\nc")
         for wrong in (
-            {"id": "no id!"}, {"id": "0000688f1a2b-58"}, {"step": "rm -rf"}, {"gpu": "GPU-of-another"}, {"ended": 2**70},
-            {"outcome": 3}, {"unknown": 1},
-        ):  # fmt: skip
+            {"id": "no id!"},
+            {"id": "0000688f1a2b-58"},
+            {"step": "rm -rf"},
+            {"gpu": "GPU-of-another"},
+            {"ended": 2**70},
+            {"outcome": 3},
+            {"unknown": 1},
+        ):
             assert await _record(opened, {**body, **wrong}, acker) == 400, wrong
         assert len(events_of(node)) == 1
 
 
-async def test_a_step_that_the_aggregator_refuses_is_run_and_kept_here(
-    tmp_path: Path, state: Path
-) -> None:
+async def test_a_step_that_the_aggregator_refuses_is_run_and_kept_here(tmp_path: Path, state: Path) -> None:
     async with broken() as (node, opened):
         node.xid(62, gpu=1)
         tokens = Path(opened.token_file).parent / "tokens.json"
         token = _token(tmp_path)
         token.write_text(add_token(tokens, "reader", AccessScope.READ))
-        result = await typed(
-            opened,
-            "recover",
-            "n1/1",
-            "--write",
-            "--token-file",
-            str(token),
-            config=hooked(tmp_path),
-        )
+        result = await typed(opened, "recover", "n1/1", "--write", "--token-file", str(token), config=hooked(tmp_path))
         assert result.exit_code == 0, result.output
         assert "no record of 5 steps" in result.stderr
         assert events_of(node) == []
@@ -686,17 +635,13 @@ def test_a_wrong_setting_is_named(tmp_path: Path, text: str, words: str) -> None
     assert "recover" in error.value.where
 
 
-@pytest.mark.parametrize(
-    ("mode", "words"), [(0o777, "other users may write"), (0o600, "no program that can be run")]
-)
-async def test_a_program_that_others_can_change_is_not_run(
-    tmp_path: Path, mode: int, words: str
-) -> None:
+@pytest.mark.parametrize(("mode", "words"), [(0o777, "other users may write"), (0o600, "no program that can be run")])
+async def test_a_program_that_others_can_change_is_not_run(tmp_path: Path, mode: int, words: str) -> None:
     async with broken() as (node, opened):
         node.xid(62, gpu=1)
         bad = recorder(tmp_path, "bad")
         bad.chmod(mode)
-        result = await typed(opened, "recover", "n1/1", "--write", config=hooked(tmp_path, reset=str(bad)))  # fmt: skip
+        result = await typed(opened, "recover", "n1/1", "--write", config=hooked(tmp_path, reset=str(bad)))
         assert result.exit_code == ExitCode.USAGE
         assert words in result.stderr
         assert ran(tmp_path) == []
@@ -711,21 +656,13 @@ def test_the_doctor_looks_at_each_hook(tmp_path: Path) -> None:
     plain.chmod(0o644)
     loose.chmod(0o757)
     shared.chmod(0o777)
-    named = {
-        "drain": good,
-        "stop": tmp_path / "none",
-        "reset": plain,
-        "reboot": loose,
-        "uncordon": swapped,
-    }
+    named = {"drain": good, "stop": tmp_path / "none", "reset": plain, "reboot": loose, "uncordon": swapped}
     found = hooks(RecoverConfig(hooks={step: str(path) for step, path in named.items()}))
     assert [(one.level, one.text.removeprefix("recover.hooks.").partition(":")[0]) for one in found] == [
         ("ok", "drain"), ("fault", "stop"), ("fault", "reset"), ("fault", "reboot"), ("fault", "uncordon"),
     ]  # fmt: skip
     texts = [one.text for one in found[1:]]
-    for text, words in zip(
-        texts, ("No such file", "can be run", "may write", "in its place"), strict=True
-    ):
+    for text, words in zip(texts, ("No such file", "can be run", "may write", "in its place"), strict=True):
         assert words in text
     assert all(one.cure for one in found[1:])
     (nothing,) = hooks(RecoverConfig())
@@ -736,21 +673,15 @@ def test_odd_names_do_not_reach_a_hook() -> None:
     gpu = Gpu(uuid="GPU-1$(reboot)", index=3, name="", serial="a b", pci="0000:18:00.0")
     plan = plan_of_rule(Place("n1", gpu), "gpu_fault", Remediation.RESET)
     found = environment_of(plan, StepKind.RESET, 60.0, "bob; rm")
-    assert (found["KILOWATCH_UUID"], found["KILOWATCH_SERIAL"], found["KILOWATCH_WHO"]) == (
-        "",
-        "",
-        "",
-    )
-    assert (found["KILOWATCH_PCI"], found["KILOWATCH_GPU"], found["KILOWATCH_UUIDS"]) == ("0000:18:00.0", "3", "")  # fmt: skip
+    assert (found["KILOWATCH_UUID"], found["KILOWATCH_SERIAL"], found["KILOWATCH_WHO"]) == ("", "", "")
+    assert (found["KILOWATCH_PCI"], found["KILOWATCH_GPU"], found["KILOWATCH_UUIDS"]) == ("0000:18:00.0", "3", "")
 
 
 def test_a_hook_has_no_kilowatch_settings_no_input_and_only_the_end_of_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KILOWATCH__ALERTS__PROXY", "http://secret")
-    talks = program(
-        tmp_path / "talks", "env | grep KILOWATCH", "cat", "seq 20000", "printf 'a\\033[2Jb\\n'"
-    )
+    talks = program(tmp_path / "talks", "env | grep KILOWATCH", "cat", "seq 20000", "printf 'a\\033[2Jb\\n'")
     done = run_hook((str(talks),), {"KILOWATCH_NODE": "n1"}, 30)
     assert (done.outcome, done.exit_code) == ("done", 0)
     assert len(done.output) <= 4096

@@ -26,9 +26,15 @@ def hook(
     if first is not None:
         clean["PATH"] = f"{first}:{clean['PATH']}"
     return subprocess.run(
-        [str(path), *arguments], check=False, text=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**clean, **variables}, timeout=60,
-    )  # fmt: skip
+        [str(path), *arguments],
+        check=False,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**clean, **variables},
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -74,9 +80,7 @@ def on_slurm(cluster: SlurmCluster, name: str, **more: str) -> subprocess.Comple
 
 @needs_slurm
 @pytest.mark.systems
-def test_a_real_slurm_node_is_drained_when_its_jobs_have_ended_and_takes_work_again(
-    slurm: SlurmCluster,
-) -> None:
+def test_a_real_slurm_node_is_drained_when_its_jobs_have_ended_and_takes_work_again(slurm: SlurmCluster) -> None:
     job = slurm.text("sbatch", "--parsable", "--output=/dev/null", "--wrap", "sleep 300")
     slurm.until(lambda: slurm.text("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING")
     early = on_slurm(slurm, "drain", KILOWATCH_TIMEOUT="6")
@@ -100,7 +104,7 @@ def test_a_real_slurm_node_is_drained_when_its_jobs_have_ended_and_takes_work_ag
 @needs_slurm
 @pytest.mark.systems
 def test_a_node_that_a_person_drained_stays_drained(slurm: SlurmCluster) -> None:
-    slurm.text("scontrol", "update", f"nodename={THIS_MACHINE}", "state=drain", "reason=new riser (ann)")  # fmt: skip
+    slurm.text("scontrol", "update", f"nodename={THIS_MACHINE}", "state=drain", "reason=new riser (ann)")
     try:
         drained = on_slurm(slurm, "drain", KILOWATCH_TIMEOUT="60")
         assert drained.returncode == 0, drained.stdout
@@ -115,9 +119,7 @@ def test_a_node_that_a_person_drained_stays_drained(slurm: SlurmCluster) -> None
 
 @needs_slurm
 @pytest.mark.systems
-def test_a_node_is_found_by_its_short_name_and_an_unknown_one_is_an_error(
-    slurm: SlurmCluster,
-) -> None:
+def test_a_node_is_found_by_its_short_name_and_an_unknown_one_is_an_error(slurm: SlurmCluster) -> None:
     slurm.until(lambda: slurm.state().startswith("idle"))
     long = on_slurm(slurm, "uncordon", KILOWATCH_NODE=f"{THIS_MACHINE}.example.org")
     assert (long.returncode, "nothing to do" in long.stdout) == (0, True), long.stdout
@@ -129,7 +131,7 @@ def test_a_node_is_found_by_its_short_name_and_an_unknown_one_is_an_error(
 def test_a_slurm_that_does_not_answer_drains_nothing(tmp_path: Path) -> None:
     for each in ("scontrol", "sinfo"):
         program(tmp_path / each, "echo idle")
-    program(tmp_path / "squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2", "exit 1")  # fmt: skip
+    program(tmp_path / "squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2", "exit 1")
     done = hook(SLURM / "drain", {"KILOWATCH_NODE": "n1"}, first=tmp_path)
     assert done.returncode == 1
     assert "Unable to contact" in done.stdout
@@ -166,7 +168,7 @@ def kubectl(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def on_kubernetes(folder: Path, name: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:  # fmt: skip
+def on_kubernetes(folder: Path, name: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a hook of deploy/kubernetes."""
     variables = {"KILOWATCH_NODE": "n1", "KILOWATCH_REASON": "kilowatch: gpu_fault GPU 1", "KILOWATCH_POLL_SECONDS": "1", **more}  # fmt: skip
     return hook(KUBERNETES / name, variables, *arguments, first=folder)
@@ -243,18 +245,22 @@ def machine(tmp_path: Path) -> Path:
         f'echo "$*" >> {tmp_path}/log',
         'if [ "$1" = is-active ]; then case $3 in kilowatch-collector|nvidia-persistenced|nvidia-fabricmanager) exit 0;; *) exit 3;; esac; fi',
     )
-    program(tmp_path / "nvidia-smi", f'echo "nvidia-smi $*" >> {tmp_path}/log', f"exit $(cat {tmp_path}/code 2>/dev/null || echo 0)")  # fmt: skip
+    program(
+        tmp_path / "nvidia-smi",
+        f'echo "nvidia-smi $*" >> {tmp_path}/log',
+        f"exit $(cat {tmp_path}/code 2>/dev/null || echo 0)",
+    )
     return tmp_path
 
 
-def at_node(
-    folder: Path, name: str, gpus: str, uuids: str = ""
-) -> subprocess.CompletedProcess[str]:
+def at_node(folder: Path, name: str, gpus: str, uuids: str = "") -> subprocess.CompletedProcess[str]:
     """Run a hook of deploy/node on the machine."""
     variables = {
-        "KILOWATCH_GPUS": gpus, "KILOWATCH_UUIDS": uuids, "KILOWATCH_DEVICES": str(folder / "dev"),
+        "KILOWATCH_GPUS": gpus,
+        "KILOWATCH_UUIDS": uuids,
+        "KILOWATCH_DEVICES": str(folder / "dev"),
         "KILOWATCH_STOPPED": str(folder / "stopped"),
-    }  # fmt: skip
+    }
     return hook(NODE / name, variables, first=folder)
 
 
@@ -272,7 +278,7 @@ def test_services_are_stopped_for_the_reset_and_started_after_it(machine: Path, 
     (machine / "code").write_text("0")
     reset = at_node(machine, "reset", gpus, "GPU-n1-1")
     assert reset.returncode == 0, reset.stdout
-    units = ["kilowatch-collector", *(["nvidia-fabricmanager"] if gpus == "all" else []), "nvidia-persistenced"]  # fmt: skip
+    units = ["kilowatch-collector", *(["nvidia-fabricmanager"] if gpus == "all" else []), "nvidia-persistenced"]
     command = "nvidia-smi --gpu-reset" + ("" if gpus == "all" else " -i GPU-n1-1")
     log = done_at(machine)
     assert sorted(log[: len(units)]) == [f"stop {unit}" for unit in units]
@@ -308,13 +314,18 @@ HERE = ("console", "console.lab.example", "alias", "localhost", "127.0.0.1", "::
 @pytest.mark.parametrize("name", HERE)
 def test_a_node_that_is_named_as_this_machine_does_nothing_to_it(machine: Path, name: str) -> None:
     """It says its own name. The settings say which node this machine is, where it is one."""
-    program(machine / "hostname", "case ${1:-} in -s) echo console;; -I) echo 10.9.8.7 fd00::7;; *) echo console.lab.example;; esac")  # fmt: skip
+    program(
+        machine / "hostname",
+        "case ${1:-} in -s) echo console;; -I) echo 10.9.8.7 fd00::7;; *) echo console.lab.example;; esac",
+    )
     program(machine / "getent", '[ "$2" = alias ] && echo "10.9.8.7 STREAM alias"')
     program(machine / "ssh", f'echo "ssh $*" >> {machine}/log')
     variables = {
-        "KILOWATCH_NODE": name, "KILOWATCH_GPUS": "1", "KILOWATCH_UUIDS": "GPU-1",
+        "KILOWATCH_NODE": name,
+        "KILOWATCH_GPUS": "1",
+        "KILOWATCH_UUIDS": "GPU-1",
         "KILOWATCH_STOPPED": str(machine / "stopped"),
-    }  # fmt: skip
+    }
     refused = hook(NODE / "run", variables, "reset", first=machine)
     assert refused.returncode == 1
     assert f"{name} is this machine" in refused.stdout
@@ -331,8 +342,6 @@ def test_the_node_is_reached_by_ssh_without_a_question(machine: Path) -> None:
     *options, node, command = done_at(machine)
     assert (options, node) == (["-o", "BatchMode=yes", "--"], "dgx-01")
     assert command == f"KILOWATCH_GPUS=1 KILOWATCH_UUIDS=GPU-1 {NODE / 'reset'}"
-    odd = hook(
-        NODE / "run", {**variables, "KILOWATCH_UUIDS": "GPU-1;reboot"}, "reset", first=machine
-    )
+    odd = hook(NODE / "run", {**variables, "KILOWATCH_UUIDS": "GPU-1;reboot"}, "reset", first=machine)
     assert odd.returncode == 1
     assert hook(NODE / "run", variables, "rm", first=machine).returncode == 1

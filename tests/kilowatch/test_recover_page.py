@@ -32,9 +32,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_its_commands_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+async def test_its_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     node = BrokenNode(inventory("dgx-01", gpus=4))
     true = str(program(tmp_path / "true", "exit 0"))
@@ -55,7 +53,7 @@ def test_its_settings_are_read_and_name_files_that_are_there(tmp_path: Path) -> 
     found = settings.load(path, {}).recover
     assert found.timeout(StepKind.DRAIN) == 86_400
     usual = RecoverConfig()
-    assert (found.check_seconds, found.timeout_seconds) == (usual.check_seconds, usual.timeout_seconds)  # fmt: skip
+    assert (found.check_seconds, found.timeout_seconds) == (usual.check_seconds, usual.timeout_seconds)
     for step in (StepKind.DRAIN, StepKind.STOP, StepKind.RESET, StepKind.REBOOT, StepKind.UNCORDON):
         argv = found.argv(step)
         assert argv is not None
@@ -81,14 +79,13 @@ def test_its_variables_are_those_that_a_hook_finds() -> None:
     found = environment_of(plan, StepKind.RESET, 60.0, "ann")
     table = PAGE.partition("| variable |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(KILOWATCH_\w+)`", table)) == set(found)
-    named = {name for path in (ROOT / "deploy").glob("*/*") if path.parent.name in {"slurm", "kubernetes", "node"}
-             and path.name not in OF_JOBS
-             for name in re.findall(r"\$\{?(KILOWATCH_\w+)", path.read_text())}  # fmt: skip
-    assert named - set(found) == {
-        "KILOWATCH_POLL_SECONDS",
-        "KILOWATCH_STOPPED",
-        "KILOWATCH_DEVICES",
+    named = {
+        name
+        for path in (ROOT / "deploy").glob("*/*")
+        if path.parent.name in {"slurm", "kubernetes", "node"} and path.name not in OF_JOBS
+        for name in re.findall(r"\$\{?(KILOWATCH_\w+)", path.read_text())
     }
+    assert named - set(found) == {"KILOWATCH_POLL_SECONDS", "KILOWATCH_STOPPED", "KILOWATCH_DEVICES"}
 
 
 def test_every_hook_that_comes_with_it_has_a_row() -> None:

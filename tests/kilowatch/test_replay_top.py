@@ -44,16 +44,21 @@ SITE = {
 def recording(tmp_path: Path) -> Path:
     """Two minutes of a node of two GPUs, with an XID in the second minute."""
     path = tmp_path / "rig.kwrec"
-    writer = RecordingWriter(
-        path, RecordingHeader(made_at=sampled_at(0), source="mqtt://elsewhere")
-    )
+    writer = RecordingWriter(path, RecordingHeader(made_at=sampled_at(0), source="mqtt://elsewhere"))
     described = messages.encode(inventory("rig", 2))
     writer.write(sampled_at(0), Topic.INVENTORY, "rig", described)
     for second in range(SECONDS):
         writer.write(sampled_at(second), Topic.FRAME, "rig", payload(2, second, second))
         if second == 70:
-            event = Event(id="1-1", node="rig", at=sampled_at(70), kind="xid", gpu="GPU-rig-0",
-                          message="XID 79: GPU has fallen off the bus", data={"xid": 79})  # fmt: skip
+            event = Event(
+                id="1-1",
+                node="rig",
+                at=sampled_at(70),
+                kind="xid",
+                gpu="GPU-rig-0",
+                message="XID 79: GPU has fallen off the bus",
+                data={"xid": 79},
+            )
             writer.write(sampled_at(70), Topic.EVENT, "rig", messages.encode(event))
     writer.close()
     return path
@@ -76,9 +81,7 @@ async def test_a_recording_is_played_from_its_beginning(recording: Path, tmp_pat
     app = Top(f"http://127.0.0.1:{port}", clock=lambda: now[0], every=0.2, recorded=True)
     try:
         async with app.run_test(size=(120, 40)) as pilot:
-            text = await until(
-                pilot, lambda text: f"REPLAY 11-21 {time_of_day(sampled_at(0))}" in text
-            )
+            text = await until(pilot, lambda text: f"REPLAY 11-21 {time_of_day(sampled_at(0))}" in text)
             assert f"{watts(0):.0f}/700" in text
             assert "LIVE" not in text
             assert "▲" in text.splitlines()[3]
@@ -96,11 +99,7 @@ async def test_a_recording_is_played_from_its_beginning(recording: Path, tmp_pat
             await until(pilot, lambda text: f"{watts(60):.0f}/700" in text and "wall 4" in text)
             # It drew 1000 W and a watt for each second; circuits are kept every ten.
             await until(
-                pilot,
-                lambda _: (
-                    [1050 <= (one.watts or 0) <= 1060 for one in app.context.shown.circuits]
-                    == [True]
-                ),
+                pilot, lambda _: [1050 <= (one.watts or 0) <= 1060 for one in app.context.shown.circuits] == [True]
             )
             await pilot.press("greater_than_sign")
             await until(pilot, lambda text: "XID 79" in text or "fallen off" in text)
@@ -138,13 +137,10 @@ def test_replay_and_top_play_a_recording_alike(recording: Path, tmp_path: Path) 
     asyncio.run(view.store.close())
 
 
-def test_replay_fires_alerts_of_circuits_where_the_settings_have_some(
-    recording: Path, tmp_path: Path
-) -> None:
+def test_replay_fires_alerts_of_circuits_where_the_settings_have_some(recording: Path, tmp_path: Path) -> None:
     """The breaker is about to trip in the recording: what else its load exceeds is shown below that."""
     config = tmp_path / "kilowatch.toml"
-    config.write_text('[power]\nregion = "US"\n'
-                      '[power.circuits.wall]\nbreaker = 8\nnodes = ["rig"]\n')  # fmt: skip
+    config.write_text('[power]\nregion = "US"\n[power.circuits.wall]\nbreaker = 8\nnodes = ["rig"]\n')
     for arguments, expected in (([], False), (["--config", str(config)], True)):
         found = CliRunner().invoke(main, ["replay", str(recording), "--json", *arguments])
         assert found.exit_code == 2, found.output
@@ -158,17 +154,12 @@ def test_replay_fires_alerts_of_circuits_where_the_settings_have_some(
     [
         (lambda path: None, "can't be read: No such file"),
         (lambda path: path.write_text("hello"), "is no recording. Make one under"),
-        (
-            lambda path: RecordingWriter(path, RecordingHeader()).close(),
-            "holds no message. Record with",
-        ),
+        (lambda path: RecordingWriter(path, RecordingHeader()).close(), "holds no message. Record with"),
         (lambda path: path.mkdir(), "directory"),
     ],
     ids=["missing", "foreign", "empty", "folder"],
 )
-def test_a_file_that_is_no_recording_is_an_error_of_one_line(
-    tmp_path: Path, make: object, said: str
-) -> None:
+def test_a_file_that_is_no_recording_is_an_error_of_one_line(tmp_path: Path, make: object, said: str) -> None:
     """Before any screen is opened."""
     path = tmp_path / "a file"
     make(path)  # type: ignore[operator]
@@ -197,9 +188,7 @@ def fetch(port: int, path: str) -> Any:
         return json.loads(answer.read())
 
 
-def test_the_process_behind_serves_it_and_ends_with_its_input(
-    recording: Path, tmp_path: Path
-) -> None:
+def test_the_process_behind_serves_it_and_ends_with_its_input(recording: Path, tmp_path: Path) -> None:
     """With the circuits of a settings file, and nothing left in the temporary folder."""
     config = tmp_path / "kilowatch.toml"
     config.write_text(

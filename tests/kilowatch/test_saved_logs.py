@@ -60,7 +60,7 @@ READ = {
     "traces/acmetrace_cdf_gpu_power_kalos.csv": (UNJUDGED, "unknown format"),
     "traces/gpupowerbench_5050_3090_gpudata.csv": (UNJUDGED, "CSV of nvidia-smi"),
     "traces/gpupowerbench_Transient_Response_A100_TR_gpudata.csv": (UNJUDGED, "CSV of nvidia-smi"),
-}  # fmt: skip
+}
 
 
 def replied(**files: str | bytes) -> DiagnosisReply:
@@ -79,9 +79,7 @@ def faults(reply: DiagnosisReply) -> list[str]:
 @pytest.mark.captures
 @pytest.mark.skipif(not CAPTURES.is_dir(), reason="no ../shared/data/captures")
 def test_every_capture_is_in_the_table() -> None:
-    there = {
-        path.relative_to(CAPTURES).as_posix() for path in CAPTURES.rglob("*") if path.is_file()
-    }
+    there = {path.relative_to(CAPTURES).as_posix() for path in CAPTURES.rglob("*") if path.is_file()}
     assert there - {"SOURCES.md"} == set(READ)
 
 
@@ -112,12 +110,8 @@ PATHS = {path for metric in CHECKED for path in BY_NAME[metric].readers("smi")}
 
 @pytest.mark.captures
 @pytest.mark.skipif(not CAPTURES.is_dir(), reason="no ../shared/data/captures")
-@pytest.mark.parametrize(
-    "word", ["Unknown Error", "ERR!", "[Unknown Error]", "Insufficient Permissions"]
-)
-def test_no_clean_bill_survives_an_error_in_place_of_a_value(
-    word: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("word", ["Unknown Error", "ERR!", "[Unknown Error]", "Insufficient Permissions"])
+def test_no_clean_bill_survives_an_error_in_place_of_a_value(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any value of a family that `diagnose` lists as judged, of any GPU of any recording, beside a healthy neighbour
     whose values are there."""
     tried = 0
@@ -153,7 +147,7 @@ HALF = "\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
 NONE = "NVML: Unable to retrieve NvLink information as all links are inActive\n"
 ERRORS = "".join(
     f"\t Link {link}: {kind} Errors: {{{kind.lower()}}}\n" for link in (0, 1) for kind in ("Replay", "Recovery", "CRC")
-)  # fmt: skip
+)
 CAPABLE = "\t Link 0, P2P is supported: true\n\t Link 0, Access to system memory supported: true\n"
 
 
@@ -170,9 +164,7 @@ def errors(replay: int = 0, recovery: int = 0, crc: int = 0) -> str:
 def topology(*rows: str) -> str:
     """Return a matrix of `nvidia-smi topo -m`."""
     head = "".join(f"\tGPU{n}" for n in range(len(rows)))
-    body = "".join(
-        f"GPU{n}\t{row.replace(' ', chr(9))}\t0-31\t0\t\tN/A\n" for n, row in enumerate(rows)
-    )
+    body = "".join(f"GPU{n}\t{row.replace(' ', chr(9))}\t0-31\t0\t\tN/A\n" for n, row in enumerate(rows))
     return f"\x1b[4m{head}\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n{body}\nLegend:\n\n  X    = Self\n"
 
 
@@ -191,12 +183,8 @@ TABLE = """Sun Feb 23 16:24:18 2025
 """
 FM = "[Feb 23 2025 16:24:{:02d}] [{}] [tid 1907] {}\n"
 SYSLOG = "Feb 23 16:24:18 n1 nv-fabricmanager[1907]: {}\n"
-READY = FM.format(
-    30, "INFO", "Successfully configured all the available NVSwitches to route GPU NVLink traffic."
-)
-FM_ERROR = FM.format(
-    20, "ERROR", "failed to enable NVLinks to train on one of the NVSwitch fabric devices"
-)
+READY = FM.format(30, "INFO", "Successfully configured all the available NVSwitches to route GPU NVLink traffic.")
+FM_ERROR = FM.format(20, "ERROR", "failed to enable NVLinks to train on one of the NVSwitch fabric devices")
 FM_START = FM.format(10, "INFO", "Fabric Manager starting up, NVSwitch fabric of 4 devices")
 FM_FATAL = FM.format(
     40,
@@ -238,9 +226,7 @@ XID = "[12.5] NVRM: Xid (PCI:0000:18:00): 79, pid=7, name=a, GPU has fallen off 
 def diag(*results: dict[str, object], name: str = "Memory") -> str:
     """Return an output of `dcgmi diag -j`."""
     tests = [{"name": name, "results": list(results)}]
-    return json.dumps(
-        {"DCGM Diagnostic": {"test_categories": [{"category": "Hardware", "tests": tests}]}}
-    )
+    return json.dumps({"DCGM Diagnostic": {"test_categories": [{"category": "Hardware", "tests": tests}]}})
 
 
 def failed(severity: int) -> dict[str, object]:
@@ -398,25 +384,15 @@ def test_a_format_says_what_its_reader_would(name: str) -> None:
     assert (faults(reply), reply.answer, file.answer) == (expected, answer, answer), file.problems
     assert answer != CLEAN or file.shows
     assert answer != UNJUDGED or file.problems
-    assert all(
-        one.line and one.lines and one.action and one.files == ["file"] for one in reply.findings
-    )
+    assert all(one.line and one.lines and one.action and one.files == ["file"] for one in reply.findings)
 
 
 def test_63_retired_pages_are_not_hidden_behind_one_that_waits() -> None:
     """Every finding of a GPU is there, the worst first: the spare memory that is used up before the reset."""
-    text = section(
-        "Retired Pages",
-        "Single Bit ECC : 40",
-        "Double Bit ECC : 23",
-        "Pending Page Blacklist : Yes",
-    )
+    text = section("Retired Pages", "Single Bit ECC : 40", "Double Bit ECC : 23", "Pending Page Blacklist : Yes")
     reply = replied(smi=text)
     assert faults(reply) == ["ticket remap_exhausted", "ticket remap_pending"]
-    assert (
-        "(40 pages retired for single bit errors, 23 for double bit errors)"
-        in reply.findings[0].line
-    )
+    assert "(40 pages retired for single bit errors, 23 for double bit errors)" in reply.findings[0].line
     assert reply.findings[0].first == "Sun Feb 23 16:24:18 2025"
 
 
@@ -450,7 +426,7 @@ def test_a_ticket_counts_more_than_a_file_that_could_not_be_judged() -> None:
     assert (both.answer, [file.answer for file in both.files]) == (TICKET, [TICKET, UNJUDGED])
 
 
-REPORT = "Start of NVIDIA bug report log file.\n\nuname -a\nLinux {} 5.15.0-91-generic #101-Ubuntu SMP x86_64\n{}End of NVIDIA bug report log file.\n"  # fmt: skip
+REPORT = "Start of NVIDIA bug report log file.\n\nuname -a\nLinux {} 5.15.0-91-generic #101-Ubuntu SMP x86_64\n{}End of NVIDIA bug report log file.\n"
 
 
 def test_bug_reports_of_several_nodes_are_kept_apart(tmp_path: Path) -> None:
@@ -473,15 +449,13 @@ def test_bug_reports_of_several_nodes_are_kept_apart(tmp_path: Path) -> None:
         reader = SavedLogReader()
         reader.read(path)
         reply = reader.reply()
-        assert [(one.node, one.fault) for one in reply.findings] == [
-            ("dgx-01", "gpu_lost"), ("dgx-02", "gpu_lost"),
-        ], path  # fmt: skip
+        assert [(one.node, one.fault) for one in reply.findings] == [("dgx-01", "gpu_lost"), ("dgx-02", "gpu_lost")], (
+            path
+        )
         assert sorted(file.answer for file in reply.files) == [CLEAN, PAGE, PAGE]
 
 
-def test_an_archive_that_is_cut_off_could_not_be_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_is_cut_off_could_not_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that were read before count; and an archive of zeros ends."""
     monkeypatch.setattr("telemetry.files.expansion.FREE_BYTES", 4 * 1024 * 1024)
     log = tmp_path / "dmesg"
@@ -503,14 +477,10 @@ def test_an_archive_that_is_cut_off_could_not_be_judged(
         packed.write(zeros, "b")
     reader = SavedLogReader()
     reader.read(tmp_path / "bomb.zip")
-    assert any(
-        "expand to more" in problem for file in reader.reply().files for problem in file.problems
-    )
+    assert any("expand to more" in problem for file in reader.reply().files for problem in file.problems)
     reader = SavedLogReader(100_000)
     reader.read(whole)
-    assert any(
-        "holds more than" in problem for file in reader.reply().files for problem in file.problems
-    )
+    assert any("holds more than" in problem for file in reader.reply().files for problem in file.problems)
 
 
 @pytest.mark.parametrize(
@@ -532,11 +502,7 @@ def test_the_node_of_a_file_in_a_folder(name: str, node: str | None) -> None:
 FM_LINE = FM.format(10, "INFO", "NVSwitch fabric is well")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [FM_START + READY + FM_LINE * 20_000],
-    ids=["Fabric Manager"],
-)
+@pytest.mark.parametrize("text", [FM_START + READY + FM_LINE * 20_000], ids=["Fabric Manager"])
 def test_lines_that_were_not_read_are_no_clean_bill(text: str) -> None:
     reply = replied(log=text)
     assert reply.answer == UNJUDGED
@@ -586,17 +552,7 @@ FOREIGN = "qla2xxx foo: unknown failed error 7\n"
         ("[    8.1] " + LOADING, CLEAN),
         ("[    8.1] " + LOADING + "[    9.2] " + FOREIGN, UNJUDGED),
     ],
-    ids=[
-        "the driver",
-        "a device",
-        "behind",
-        "before",
-        "stamped",
-        "a report",
-        "a program",
-        "tenths",
-        "tenths, behind",
-    ],
+    ids=["the driver", "a device", "behind", "before", "stamped", "a report", "a program", "tenths", "tenths, behind"],
 )
 def test_a_kernel_log_without_stamps_is_judged_by_every_line(text: str, expected: str) -> None:
     """`dmesg -t` and `journalctl -k -o cat`. Beside stamped lines, one without is of another tool."""
@@ -608,9 +564,7 @@ def test_a_kernel_log_without_stamps_is_judged_by_every_line(text: str, expected
 
 
 def test_a_known_fault_counts_more_than_an_unknown_error() -> None:
-    fault = KERNEL.format(
-        3, "NVRM: Xid (PCI:0000:18:00): 79, pid=4711, GPU has fallen off the bus."
-    )
+    fault = KERNEL.format(3, "NVRM: Xid (PCI:0000:18:00): 79, pid=4711, GPU has fallen off the bus.")
     reply = replied(log=MODULE + UNKNOWN_ERROR + fault)
     assert reply.answer == PAGE
     assert [one.fault for one in reply.findings] == ["gpu_lost"]
@@ -642,6 +596,4 @@ def test_a_kernel_log_is_judged_by_parts_of_the_node() -> None:
     assert told == {"storage": "fault", "network": "can't say"}
     assert file.subsystems["GPU driver"] == "clean"
     assert any("network: 1 line reads like an error" in problem for problem in file.problems)
-    assert not any(
-        "storage" in show or "network," in show.split("file systems, ")[-1] for show in file.shows
-    )
+    assert not any("storage" in show or "network," in show.split("file systems, ")[-1] for show in file.shows)

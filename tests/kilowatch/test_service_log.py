@@ -75,9 +75,7 @@ def service(folder: Path, *arguments: str) -> Iterator[Service]:
         process.wait(60)
 
 
-def settings(
-    folder: Path, broker: BrokerConfig, more: str = "", listen: str = "127.0.0.1:0"
-) -> Path:
+def settings(folder: Path, broker: BrokerConfig, more: str = "", listen: str = "127.0.0.1:0") -> Path:
     """Write a settings file; a second call replaces it."""
     path = folder / "kilowatch.toml"
     path.write_text(
@@ -95,18 +93,13 @@ CIRCUIT = '[power.circuits.office]\nnodes = ["n1"]\nbreaker = 16'
 
 
 @pytest.mark.systems
-def test_an_aggregator_says_what_it_is_and_what_a_reload_did_not_change(
-    mosquitto: Broker, tmp_path: Path
-) -> None:
+def test_an_aggregator_says_what_it_is_and_what_a_reload_did_not_change(mosquitto: Broker, tmp_path: Path) -> None:
     path = settings(tmp_path, mosquitto.config)
     with service(tmp_path, "aggregate", "--config", str(path)) as aggregator:
         line = aggregator.line(lambda each: "aggregator" in each)
         assert f"aggregator {release()}; cluster hall; listens to http://127.0.0.1:" in line
         assert "listens to http://127.0.0.1:0" not in line
-        assert (
-            f"reads kilowatch/1/hall/# from 127.0.0.1:{mosquitto.config.port}, not encrypted"
-            in line
-        )
+        assert f"reads kilowatch/1/hall/# from 127.0.0.1:{mosquitto.config.port}, not encrypted" in line
         assert "notifies nobody: no channel is set" in line
         aggregator.reload()
         aggregator.line(lambda each: "reload: no setting of aggregator has changed" in each)
@@ -124,9 +117,7 @@ def test_an_aggregator_says_what_it_is_and_what_a_reload_did_not_change(
 
 
 @pytest.mark.systems
-def test_a_collector_survives_a_reload_and_says_what_needs_a_restart(
-    mosquitto: Broker, tmp_path: Path
-) -> None:
+def test_a_collector_survives_a_reload_and_says_what_needs_a_restart(mosquitto: Broker, tmp_path: Path) -> None:
     path = settings(tmp_path, mosquitto.config)
     with service(tmp_path, "collect", "--config", str(path), "--log-format", "json") as collector:
         first = json.loads(collector.line(lambda _: True))
@@ -150,9 +141,18 @@ def test_a_collector_survives_a_reload_and_says_what_needs_a_restart(
 def test_one_machine_alone_logs_its_two_parts_and_nothing_but_json(tmp_path: Path) -> None:
     path = settings(tmp_path, BrokerConfig())
     with service(
-        tmp_path, "run", "--no-ui", "--config", str(path), "--http", "127.0.0.1:0",
-        "--data", str(tmp_path / "all"), "--log-format", "json",
-    ) as both:  # fmt: skip
+        tmp_path,
+        "run",
+        "--no-ui",
+        "--config",
+        str(path),
+        "--http",
+        "127.0.0.1:0",
+        "--data",
+        str(tmp_path / "all"),
+        "--log-format",
+        "json",
+    ) as both:
         for role in ("collector", "aggregator"):
             both.line(lambda each, role=role: json.loads(each)["message"].startswith(f"{role} "))  # type: ignore[misc]
         assert all(isinstance(json.loads(each), dict) for each in both.lines())
@@ -176,9 +176,7 @@ def test_the_start_names_what_there_is_and_leaves_out_what_there_is_not() -> Non
     assert found["cluster"] == "default, member agg-1 by nats://a:4222"
 
 
-def test_what_changed_is_named_as_it_is_written_and_never_shown(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_changed_is_named_as_it_is_written_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
     before = AggregatorConfig(power={"circuits": [1], "site": {"zone": "UTC"}})
     channels: dict[str, dict[str, Any]] = {"phone": {"url": "http://secret"}}
     after = AggregatorConfig(
@@ -187,8 +185,10 @@ def test_what_changed_is_named_as_it_is_written_and_never_shown(
         broker=BrokerConfig(port=8883),
     )
     assert list(changed_keys(before, after, "aggregator")) == [
-        "aggregator.broker.port", "aggregator.alerts.channels.phone", "aggregator.power.circuits",
-    ]  # fmt: skip
+        "aggregator.broker.port",
+        "aggregator.alerts.channels.phone",
+        "aggregator.power.circuits",
+    ]
     with caplog.at_level(logging.INFO, "kilowatch.service"):
         log_reload("aggregator", before, after, applied="power")
     assert [record.getMessage() for record in caplog.records] == [
@@ -201,9 +201,7 @@ def test_a_json_line_is_one_line_whatever_is_in_it() -> None:
     try:
         print(1 / 0)
     except ZeroDivisionError:
-        record = logging.LogRecord(
-            "x", logging.ERROR, "f", 1, "two\nlines \x1b[31m %s", ("é",), sys.exc_info()
-        )
+        record = logging.LogRecord("x", logging.ERROR, "f", 1, "two\nlines \x1b[31m %s", ("é",), sys.exc_info())
     text = JsonFormatter().format(record)
     assert "\n" not in text
     assert "\x1b" not in text

@@ -21,10 +21,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_flags_beat_the_environment_and_that_beats_the_file(tmp_path: Path) -> None:
     """The later wins, key by key."""
-    path = written(
-        tmp_path,
-        'cluster = "hall"\n[broker]\nhost = "file"\nport = 1\n[collector]\ninterval = 2.0\n',
-    )
+    path = written(tmp_path, 'cluster = "hall"\n[broker]\nhost = "file"\nport = 1\n[collector]\ninterval = 2.0\n')
     settings = load(
         path,
         {"KILOWATCH__BROKER__PORT": "2", "KILOWATCH__COLLECTOR__SLOW_INTERVAL": "30", "HOME": "/"},
@@ -41,11 +38,7 @@ def test_the_section_jobs_is_the_collectors(tmp_path: Path) -> None:
     """One section for those who write, one place for the collector that reads."""
     settings = load(written(tmp_path, '[jobs]\nusers = "off"\ninterval = 2\n'), {})
     assert settings.collector.jobs == settings.jobs
-    assert (settings.jobs.users, settings.jobs.interval, settings.jobs.enabled) == (
-        "off",
-        2.0,
-        True,
-    )
+    assert (settings.jobs.users, settings.jobs.interval, settings.jobs.enabled) == ("off", 2.0, True)
 
 
 def test_one_side_may_have_a_broker_of_its_own(tmp_path: Path) -> None:
@@ -58,8 +51,7 @@ def test_one_side_may_have_a_broker_of_its_own(tmp_path: Path) -> None:
 def test_folders_are_paths_and_a_tilde_is_home(tmp_path: Path) -> None:
     """Paths may begin with a tilde."""
     path = written(
-        tmp_path,
-        '[aggregator]\ndata_dir = "/srv/d"\nrules = ["~/r.toml"]\n[collector]\nstate_dir = "~/s"\n',
+        tmp_path, '[aggregator]\ndata_dir = "/srv/d"\nrules = ["~/r.toml"]\n[collector]\nstate_dir = "~/s"\n'
     )
     settings = load(path, {})
     assert settings.aggregator.data_dir == Path("/srv/d")
@@ -86,10 +78,7 @@ def test_without_a_file_the_defaults_hold(monkeypatch: pytest.MonkeyPatch, tmp_p
         ('[collector]\nnode = "a/b"\n', r"collector\.node: 'a/b' can't be part of an MQTT topic"),
         ('cluster = ""\n', r"can't be part of an MQTT topic"),
         ("[jobs]\ninterval = 0.5\n", r"jobs\.interval: 0.5 s is out of range.*1 to 60"),
-        (
-            '[jobs]\nusers = "hashed"\n',
-            r"jobs\.secret_file: .*needs a secret.*the same on all nodes",
-        ),
+        ('[jobs]\nusers = "hashed"\n', r"jobs\.secret_file: .*needs a secret.*the same on all nodes"),
         ('[jobs]\nusers = "some"\n', r"jobs\.users: invalid enum value"),
         ("[aggregator.store]\nseal_seconds = 0\n", r"aggregator\.store\.seal_seconds"),
         ("[aggregator.store]\nseal = 0\n", r"aggregator\.store\.seal: there is no such key"),
@@ -97,17 +86,14 @@ def test_without_a_file_the_defaults_hold(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("[aggregator]\ndata_dir = 3\n", r"aggregator\.data_dir: expected a path"),
     ],
 )
-def test_a_mistake_is_an_error_with_place_and_remedy(
-    tmp_path: Path, text: str, expected: str
-) -> None:
+def test_a_mistake_is_an_error_with_place_and_remedy(tmp_path: Path, text: str, expected: str) -> None:
     """The error names file, key and problem."""
     with pytest.raises(ConfigError, match=expected):
         load(written(tmp_path, text), {})
 
 
 @pytest.mark.parametrize(
-    ("shards", "circuits", "refused"),
-    [(["00-7f"], True, True), (["00-ff"], True, False), (["00-7f"], False, True)],
+    ("shards", "circuits", "refused"), [(["00-7f"], True, True), (["00-ff"], True, False), (["00-7f"], False, True)]
 )
 def test_a_part_of_the_cluster_by_hand_is_refused(
     tmp_path: Path, shards: list[str], circuits: bool, refused: bool
@@ -120,8 +106,7 @@ def test_a_part_of_the_cluster_by_hand_is_refused(
         assert list(load(file, {}).aggregator.shards) == shards
         return
     with pytest.raises(
-        ConfigError,
-        match=r"aggregator\.shards.*breaker of two parts could trip.*\n?.*\[cluster\] nats",
+        ConfigError, match=r"aggregator\.shards.*breaker of two parts could trip.*\n?.*\[cluster\] nats"
     ):
         load(file, {})
 

@@ -45,9 +45,8 @@ def test_a_machine_that_is_too_small_says_how_many_nodes_it_carries() -> None:
     """By the frames that come once all collectors are started, twice in a row, as long as that is so."""
     progress = StartProgress(1000, 0.0)
     words = told(
-        progress, (30, 900, 1000, 5000), (40, 1000, 1000, 11_000), (50, 1000, 1000, 17_500),
-        (60, 990, 1000, 27_500),
-    )  # fmt: skip
+        progress, (30, 900, 1000, 5000), (40, 1000, 1000, 11_000), (50, 1000, 1000, 17_500), (60, 990, 1000, 27_500)
+    )
     assert words == [
         "900 of 1,000 nodes report",
         "",
@@ -58,7 +57,9 @@ def test_a_machine_that_is_too_small_says_how_many_nodes_it_carries() -> None:
 
 def test_a_node_that_fails_says_nothing_of_the_machine() -> None:
     progress = StartProgress(100, 0.0)
-    steps = [(10.0 * step, 100 - 60 * (step > 3), 100, 1000 * min(step, 3) + 400 * max(0, step - 3)) for step in range(9)]  # fmt: skip
+    steps = [
+        (10.0 * step, 100 - 60 * (step > 3), 100, 1000 * min(step, 3) + 400 * max(0, step - 3)) for step in range(9)
+    ]
     assert set(told(progress, *steps)) == {""}
 
 
@@ -79,9 +80,11 @@ def test_nodes_that_are_silent_by_the_scenario_are_not_waited_for() -> None:
 async def test_collectors_that_are_stopped_before_their_start_do_not_start(tmp_path: Path) -> None:
     """Of more than are started at once, none waits for a place."""
     parts = [
-        StackPart(CollectorConfig(node=f"n{number}", source="simulated:desktop-4x5090", state_dir=tmp_path / str(number)))
+        StackPart(
+            CollectorConfig(node=f"n{number}", source="simulated:desktop-4x5090", state_dir=tmp_path / str(number))
+        )
         for number in range(2 * AT_ONCE)
-    ]  # fmt: skip
+    ]
     collectors = LocalCollectors(parts)
     assert collectors.frames is None
     collectors.stop()
@@ -94,7 +97,7 @@ def test_what_many_nodes_log_alike_is_one_line() -> None:
     lines = ManyNodes(lambda: now[0])
 
     def line(node: str, problem: str) -> str | None:
-        record = logging.LogRecord("publisher", logging.WARNING, "", 0, "node=%s %s", (node, problem), None)  # fmt: skip
+        record = logging.LogRecord("publisher", logging.WARNING, "", 0, "node=%s %s", (node, problem), None)
         return record.getMessage() if lines.filter(record) else None
 
     assert line("n1", "no broker") == "node=n1 no broker"

@@ -48,10 +48,7 @@ def test_a_token_is_made_listed_and_revoked_and_its_secret_is_nowhere(tmp_path: 
     assert [line.split()[0] for line in listed.splitlines()] == ["NAME", "ann", "grafana"]
     assert "read, ack" in listed
     as_json = json.loads(token(tmp_path / "data", "list", "--json").stdout)
-    assert [(each["name"], each["sha256"]) for each in as_json] == [
-        ("ann", None),
-        ("grafana", None),
-    ]
+    assert [(each["name"], each["sha256"]) for each in as_json] == [("ann", None), ("grafana", None)]
     assert token(tmp_path / "data", "revoke", "ann").exit_code == 0
     assert [each.name for each in read(path)] == ["grafana"]
 
@@ -120,9 +117,7 @@ async def test_the_user_of_the_aggregator_needs_no_flag_and_others_may_not_write
     assert not file.exists()
 
 
-@pytest.mark.parametrize(
-    "arguments", [("web",), ("web", "127.0.0.1:9400", "--listen", "0.0.0.0:1")]
-)
+@pytest.mark.parametrize("arguments", [("web",), ("web", "127.0.0.1:9400", "--listen", "0.0.0.0:1")])
 def test_web_was_removed_and_names_what_to_use(arguments: tuple[str, ...]) -> None:
     gone = kilowatch(*arguments)
     assert gone.exit_code == 64
@@ -137,9 +132,7 @@ def test_top_wants_a_terminal() -> None:
 
 
 @needs_root
-async def test_another_user_of_the_machine_reads_no_token_and_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_another_user_of_the_machine_reads_no_token_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real one, whose file permissions are the kernel's."""
     with open_folder() as folder:
         monkeypatch.setenv("XDG_STATE_HOME", str(folder / "home"))
@@ -157,9 +150,8 @@ async def test_another_user_of_the_machine_reads_no_token_and_changes_nothing(
 
             def changed() -> int:
                 asked = urllib.request.Request(
-                    f"{url}/api/v1/silences", json.dumps(SILENCE).encode(),
-                    {"Content-Type": "application/json"},
-                )  # fmt: skip
+                    f"{url}/api/v1/silences", json.dumps(SILENCE).encode(), {"Content-Type": "application/json"}
+                )
                 try:
                     return int(urllib.request.urlopen(asked, timeout=30).status)
                 except urllib.error.HTTPError as error:

@@ -35,8 +35,7 @@ AGGREGATOR, COLLECTOR = "kilowatch-aggregator.service", "kilowatch-collector.ser
 PROGRAM = "/opt/kilowatch/bin/kilowatch"
 
 needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None,
-    reason="systemd is not installed: apt-get install systemd",
+    shutil.which("systemd-analyze") is None, reason="systemd is not installed: apt-get install systemd"
 )
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can confine a process so")
 
@@ -45,8 +44,10 @@ def exposure(folder: Path, unit: str) -> float:
     """Exposure that `systemd-analyze security` finds, 0 to 10."""
     text = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(folder / unit)],
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", text)
     assert found is not None, text
     return float(found[1])
@@ -76,9 +77,7 @@ def dropped_in(folder: Path, *names: str) -> Path:
         (COLLECTOR, ("kernel-log.conf", "nvidia-modprobe.conf", "wall-power.conf"), 2.6),
     ],
 )
-def test_the_exposure_is_what_the_docs_say(
-    tmp_path: Path, unit: str, drop_ins: tuple[str, ...], most: float
-) -> None:
+def test_the_exposure_is_what_the_docs_say(tmp_path: Path, unit: str, drop_ins: tuple[str, ...], most: float) -> None:
     assert exposure(dropped_in(tmp_path / "units", *drop_ins), unit) <= most
     words = (ROOT / "docs/deploy.md").read_text()
     if len(drop_ins) < 2:
@@ -96,9 +95,7 @@ def test_every_drop_in_has_its_score() -> None:
 @needs_systemd
 @pytest.mark.parametrize("unit", [AGGREGATOR, COLLECTOR])
 def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path, unit: str) -> None:
-    folder = dropped_in(
-        tmp_path / "units", *(path.name for path in (UNITS / f"{COLLECTOR}.d").iterdir())
-    )
+    folder = dropped_in(tmp_path / "units", *(path.name for path in (UNITS / f"{COLLECTOR}.d").iterdir()))
     path = folder / unit
     path.write_text(path.read_text().replace(PROGRAM, sys.executable))  # that is installed here
     done = subprocess.run(
@@ -134,11 +131,7 @@ def manager() -> Iterator[NotifySocket]:
 
 @contextlib.asynccontextmanager
 async def started(
-    manager: NotifySocket,
-    files: list[Path],
-    state: Path,
-    changes: dict[str, str],
-    **environment: str,
+    manager: NotifySocket, files: list[Path], state: Path, changes: dict[str, str], **environment: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start the unit's command as the unit confines it; `changes`: paths that are others here."""
     [line] = settings_of(files[0])["ExecStart"]
@@ -172,21 +165,14 @@ async def ended(process: asyncio.subprocess.Process) -> int:
 
 @needs_systemd
 @needs_root
-async def test_the_aggregator_works_under_its_unit(
-    mosquitto: Mosquitto, tmp_path: Path, manager: NotifySocket
-) -> None:
+async def test_the_aggregator_works_under_its_unit(mosquitto: Mosquitto, tmp_path: Path, manager: NotifySocket) -> None:
     """Memory that is never executable, no /dev, no /proc but its own, few system calls: it receives,
     stores, answers queries, reloads and ends."""
     state, port = tmp_path / "state", free_port()
     state.mkdir()
     settings = tmp_path / "kilowatch.toml"
-    settings.write_text(
-        f'[broker]\nport = {mosquitto.port}\n[aggregator]\nlisten = "127.0.0.1:{port}"\n'
-    )
-    changes = {
-        "/etc/kilowatch/kilowatch.toml": str(settings),
-        "/var/lib/kilowatch-data": str(state),
-    }
+    settings.write_text(f'[broker]\nport = {mosquitto.port}\n[aggregator]\nlisten = "127.0.0.1:{port}"\n')
+    changes = {"/etc/kilowatch/kilowatch.toml": str(settings), "/var/lib/kilowatch-data": str(state)}
 
     def fetch(path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
@@ -235,13 +221,10 @@ async def test_the_collector_works_under_its_unit(
         async with (
             reading(mosquitto.config) as reader,
             started(
-                manager, files, state, {"/etc/kilowatch/kilowatch.toml": str(settings)},
-                **fake.environment,
+                manager, files, state, {"/etc/kilowatch/kilowatch.toml": str(settings)}, **fake.environment
             ) as process,
-        ):  # fmt: skip
-            await until(
-                lambda: manager.count("READY") or process.returncode is not None, seconds=120
-            )
+        ):
+            await until(lambda: manager.count("READY") or process.returncode is not None, seconds=120)
             assert process.returncode is None
             await until(lambda: len(reader.frames) > 5)
             await until(lambda: reader.inventories[-1].driver_state == "up")
@@ -272,9 +255,13 @@ async def test_the_watchdogs_signal_ends_a_collector_and_not_the_driver_call_of_
     name, _, value = settings_of(UNITS / COLLECTOR)["Environment"][0].partition("=")
     with FakeDriver(state, gpus=2) as fake:
         async with started(
-            manager, [UNITS / COLLECTOR], state, {"/etc/kilowatch/kilowatch.toml": str(settings)},
-            **fake.environment, **{name: value},
-        ) as process:  # fmt: skip
+            manager,
+            [UNITS / COLLECTOR],
+            state,
+            {"/etc/kilowatch/kilowatch.toml": str(settings)},
+            **fake.environment,
+            **{name: value},
+        ) as process:
             await until(lambda: manager.count("READY"), seconds=120)
             await until(lambda: any("2 GPUs" in each for each in manager.statuses()))
             fake.set(0, state="hang")

@@ -52,8 +52,7 @@ def who(fake: FakeDriver, folder: Path, *arguments: str) -> tuple[int, str]:
     """Run the command; return its code and all that it printed."""
     file = folder / "k.toml"
     file.write_text(
-        f'[jobs]\nsame_pids = true\n[collector]\nnode = "n1"\nsource = "nvml"\n'
-        f'state_dir = "{folder / "state"}"\n'
+        f'[jobs]\nsame_pids = true\n[collector]\nnode = "n1"\nsource = "nvml"\nstate_dir = "{folder / "state"}"\n'
     )
     done = subprocess.run(
         [sys.executable, "-m", "kilowatch", "who", "--config", str(file), *arguments],
@@ -137,8 +136,15 @@ def test_each_gpu_has_its_processes_its_allocation_or_nothing() -> None:
         ),
         processes=(
             GpuProcess(
-                gpu="GPU-0ab", pid=7, started=NOW - 50 * 10**9, user="ada", name="python", job=SLURM,
-                memory_bytes=2 * GIB, sm_ratio=0.5, instance=3,
+                gpu="GPU-0ab",
+                pid=7,
+                started=NOW - 50 * 10**9,
+                user="ada",
+                name="python",
+                job=SLURM,
+                memory_bytes=2 * GIB,
+                sm_ratio=0.5,
+                instance=3,
             ),
             GpuProcess(gpu="GPU-0ab", pid=8, hidden="no permission", type="graphics"),
         ),
@@ -146,7 +152,7 @@ def test_each_gpu_has_its_processes_its_allocation_or_nothing() -> None:
             JobSourceState(name="process", state="no permission", message="hidepid"),
             JobSourceState(name="kubernetes", state="absent", message="no socket"),
         ),
-    )  # fmt: skip
+    )
     lines = [line.split() for line in who_lines(UP, GPUS, found, NOW)]
     assert lines[1:] == [
         ["0", "instance", "3", "7", "ada", "slurm", "4711", "train", "2", "GiB", "50%", "50",

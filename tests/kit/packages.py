@@ -1,3 +1,3 @@
 """The packages of the production tree, lowest layer first."""
 
-PACKAGES = ("telemetry", "api", "present", "power", "alerts", "collector", "aggregator", "tui", "kilowatch")  # fmt: skip
+PACKAGES = ("telemetry", "api", "present", "power", "alerts", "collector", "aggregator", "tui", "kilowatch")

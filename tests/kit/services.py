@@ -40,8 +40,10 @@ class Services:
         command = "aggregate" if name == "aggregator" else "collect"
         self._processes[name] = subprocess.Popen(
             [sys.executable, "-m", "kilowatch", command, "--config", str(self.folder / f"{name}.toml")],
-            env={**os.environ, **self._environments[name]}, stdout=self._log, stderr=self._log,
-        )  # fmt: skip
+            env={**os.environ, **self._environments[name]},
+            stdout=self._log,
+            stderr=self._log,
+        )
 
     def kill(self, name: str) -> None:
         """SIGKILL."""

@@ -26,12 +26,7 @@ What = str | Callable[[], str]
 """What is waited for, as text, or what returns it once it did not come; else the source of the condition."""
 
 
-async def until(
-    condition: Callable[[], Any],
-    what: What = "",
-    seconds: float = PATIENCE,
-    every: float = EVERY,
-) -> Any:
+async def until(condition: Callable[[], Any], what: What = "", seconds: float = PATIENCE, every: float = EVERY) -> Any:
     """Wait until a condition is true, and return its value. Raises `AssertionError` that says what did not
     come. A condition that asks another side may be awaitable."""
     ends = time.monotonic() + seconds * FACTOR
@@ -47,10 +42,7 @@ async def until(
 
 
 def wait_until(
-    condition: Callable[[], T | None],
-    what: What = "",
-    seconds: float = PATIENCE,
-    every: float = 5 * EVERY,
+    condition: Callable[[], T | None], what: What = "", seconds: float = PATIENCE, every: float = 5 * EVERY
 ) -> T:
     """As `until`, where no loop runs: for other processes and threads, which are asked less often."""
     ends = time.monotonic() + seconds * FACTOR

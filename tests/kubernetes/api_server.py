@@ -67,9 +67,11 @@ class ApiServer:
     def settings(self) -> dict[str, Any]:
         """Return the settings that lead here."""
         return {
-            "api": True, "server": f"https://127.0.0.1:{self.server.server_address[1]}",
-            "token_file": self.token, "authority_file": self.authority,
-        }  # fmt: skip
+            "api": True,
+            "server": f"https://127.0.0.1:{self.server.server_address[1]}",
+            "token_file": self.token,
+            "authority_file": self.authority,
+        }
 
     @staticmethod
     def selected(path: str, item: Mapping[str, Any]) -> bool:
@@ -96,9 +98,14 @@ def serving(folder: Path) -> Iterator[ApiServer]:
 
 
 def resource_slice(
-    devices: Mapping[str, Mapping[str, str]], *, version: str = "v1", driver: str = "gpu.nvidia.com",
-    pool: str = "n1", node: str = "n1", generation: int = 1,
-) -> dict[str, Any]:  # fmt: skip
+    devices: Mapping[str, Mapping[str, str]],
+    *,
+    version: str = "v1",
+    driver: str = "gpu.nvidia.com",
+    pool: str = "n1",
+    node: str = "n1",
+    generation: int = 1,
+) -> dict[str, Any]:
     """Return what a driver publishes of its devices: texts of the attributes of each, by its name."""
     rows = []
     for name, texts in devices.items():
@@ -109,7 +116,9 @@ def resource_slice(
     return {
         "metadata": {"name": f"{node}-{driver}-{pool}-{generation}"},
         "spec": {
-            "driver": driver, "nodeName": node, "devices": rows,
+            "driver": driver,
+            "nodeName": node,
+            "devices": rows,
             "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
         },
-    }  # fmt: skip
+    }

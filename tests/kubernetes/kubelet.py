@@ -44,9 +44,7 @@ _FIELDS: dict[str, tuple[tuple[int, str, bool, str], ...]] = {
 
 
 def _message_types() -> Mapping[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="podresources.proto", package="v1", syntax="proto3"
-    )
+    file = descriptor_pb2.FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
     for name, its in _FIELDS.items():
         message = file.message_type.add(name=name)
         for number, field, repeated, kind in its:
@@ -56,10 +54,7 @@ def _message_types() -> Mapping[str, Any]:
                 made.type_name = f".v1.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}"))
-        for name in _FIELDS
-    }
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}")) for name in _FIELDS}
 
 
 TYPES = _message_types()
@@ -79,40 +74,33 @@ class Claim(NamedTuple):
     """Of a device that several claims have parts of."""
 
 
-def pod(
-    name: str,
-    containers: Containers,
-    *,
-    namespace: str = "team",
-    claims: Sequence[tuple[str, ...]] = (),
-) -> Any:
+def pod(name: str, containers: Containers, *, namespace: str = "team", claims: Sequence[tuple[str, ...]] = ()) -> Any:
     """Return a pod as the kubelet lists it; `claims`: of its first container, as `Claim`."""
     made = []
     for number, (container, devices) in enumerate(containers.items()):
         topology = TYPES["TopologyInfo"](nodes=[TYPES["NUMANode"](ID=1)])
         given = [
-            TYPES["ContainerDevices"](
-                resource_name=resource, device_ids=list(ids), topology=topology
-            )
+            TYPES["ContainerDevices"](resource_name=resource, device_ids=list(ids), topology=topology)
             for resource, ids in devices
         ]
         claimed = [
             TYPES["DynamicResource"](
-                claim_name="claim", claim_namespace=namespace,
+                claim_name="claim",
+                claim_namespace=namespace,
                 claim_resources=[
                     TYPES["ClaimResource"](
-                        driver_name=each.driver, pool_name=each.pool, device_name=each.device,
+                        driver_name=each.driver,
+                        pool_name=each.pool,
+                        device_name=each.device,
                         cdi_devices=[TYPES["CDIDevice"](name=each.cdi or f"k8s.{each.driver}/claim=1-{each.device}")],
                         share_id=each.share,
                     )
                 ],
             )
             for each in ((Claim(*one) for one in claims) if number == 0 else ())
-        ]  # fmt: skip
+        ]
         made.append(
-            TYPES["ContainerResources"](
-                name=container, devices=given, cpu_ids=[0, 1, 300], dynamic_resources=claimed
-            )
+            TYPES["ContainerResources"](name=container, devices=given, cpu_ids=[0, 1, 300], dynamic_resources=claimed)
         )
     return TYPES["PodResources"](name=name, namespace=namespace, containers=made)
 
@@ -129,9 +117,7 @@ class Kubelet:
     def answer(self, _: bytes, context: grpc.ServicerContext) -> bytes:
         """Answer `List`."""
         self.before(context)
-        encoded: bytes = TYPES["ListPodResourcesResponse"](
-            pod_resources=self.pods
-        ).SerializeToString()
+        encoded: bytes = TYPES["ListPodResourcesResponse"](pod_resources=self.pods).SerializeToString()
         return encoded
 
 
@@ -141,9 +127,7 @@ def listening(socket: Path) -> Iterator[Kubelet]:
     kubelet = Kubelet()
     server = grpc.server(ThreadPoolExecutor(2))
     handler = grpc.unary_unary_rpc_method_handler(kubelet.answer)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler}),)
-    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler}),))
     assert server.add_insecure_port(f"unix:{socket}")
     server.start()
     try:

@@ -31,14 +31,16 @@ def wheel(folders: pytest.TempPathFactory) -> Path:
             source.mkdir(parents=True)
             subprocess.run(
                 ["sh", "-c", 'git ls-files -z | xargs -0 tar -cf - --dereference | tar -xf - -C "$0"', str(source)],
-                cwd=ROOT, check=True,
-            )  # fmt: skip
+                cwd=ROOT,
+                check=True,
+            )
             stamp = source / "telemetry/runtime" / STAMP  # as the scripts of packages do
             stamp.write_text(commit_of(ROOT, ROOT))
             subprocess.run(
                 [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(source)],
-                check=True, capture_output=True,
-            )  # fmt: skip
+                check=True,
+                capture_output=True,
+            )
             shutil.rmtree(source)
     (found,) = folder.glob("kilowatch-*.whl")
     return found
@@ -52,9 +54,7 @@ def of_release(made: Path, folder: Path, release: str) -> Path:
         for name in given.namelist():
             text, meta = given.read(name), f"kilowatch-{old}.dist-info/"
             if name == f"{meta}METADATA":
-                text = text.replace(
-                    f"\nVersion: {old}\n".encode(), f"\nVersion: {release}\n".encode()
-                )
+                text = text.replace(f"\nVersion: {old}\n".encode(), f"\nVersion: {release}\n".encode())
             elif name == f"{meta}RECORD":  # what is written there anew has no sum
                 text = re.sub(rb"(?m)^(\S+/METADATA),.*$", rb"\1,,", text)
                 text = text.replace(meta.encode(), f"kilowatch-{release}.dist-info/".encode())

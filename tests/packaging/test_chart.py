@@ -61,9 +61,7 @@ def container(each: dict[str, Any]) -> dict[str, Any]:
 def test_helm_finds_nothing_to_complain_of() -> None:
     ended = helm("lint", "--strict", str(CHART))
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    version = re.search(
-        r'^version = "(.+)"$', (CHART.parents[2] / "pyproject.toml").read_text(), re.MULTILINE
-    )
+    version = re.search(r'^version = "(.+)"$', (CHART.parents[2] / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     assert f'appVersion: "{version[1]}"' in (CHART / "Chart.yaml").read_text()
 
@@ -87,7 +85,7 @@ def test_collectors_stand_in_for_dcgm_exporter_where_asked_for(dcgm: bool) -> No
     (endpoint,) = objects["PodMonitor", "kw-collector"]["spec"]["podMetricsEndpoints"]
     path = "/metrics/dcgm" if dcgm else "/metrics"
     assert (endpoint["path"], endpoint["honorLabels"]) == (path, dcgm)
-    assert f"metrics_jobs = {str(dcgm).lower()}" in objects["ConfigMap", "kw"]["data"]["collector.toml"]  # fmt: skip
+    assert f"metrics_jobs = {str(dcgm).lower()}" in objects["ConfigMap", "kw"]["data"]["collector.toml"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +105,7 @@ def test_a_wrong_value_is_refused_with_its_name(value: str, complaint: str) -> N
 
 
 def test_nothing_is_privileged_unless_asked_for(chart: dict[tuple[str, str], Any]) -> None:
-    for key in (("DaemonSet", "kw-collector"), ("StatefulSet", "kw-aggregator"), ("Deployment", "kw-broker")):  # fmt: skip
+    for key in (("DaemonSet", "kw-collector"), ("StatefulSet", "kw-aggregator"), ("Deployment", "kw-broker")):
         pod = chart[key]["spec"]["template"]["spec"]
         for each in (*pod["containers"], *pod.get("initContainers", [])):
             context = each["securityContext"]
@@ -116,11 +114,13 @@ def test_nothing_is_privileged_unless_asked_for(chart: dict[tuple[str, str], Any
             assert context["capabilities"] == {"drop": ["ALL"]}, key
             assert "privileged" not in context, key
         names = {volume["name"] for volume in pod["volumes"]} | {
-            claim["metadata"]["name"]
-            for claim in chart[key]["spec"].get("volumeClaimTemplates", [])
+            claim["metadata"]["name"] for claim in chart[key]["spec"].get("volumeClaimTemplates", [])
         }
-        mounted = [mount["name"] for each in (*pod["containers"], *pod.get("initContainers", []))
-                   for mount in each["volumeMounts"]]  # fmt: skip
+        mounted = [
+            mount["name"]
+            for each in (*pod["containers"], *pod.get("initContainers", []))
+            for mount in each["volumeMounts"]
+        ]
         assert set(mounted) == names, key
     asked = rendered(*ALL)[("DaemonSet", "kw-collector")]
     assert container(asked)["securityContext"]["privileged"] is True
@@ -130,10 +130,12 @@ def test_the_collector_may_list_pods_and_resource_slices_and_nothing_else() -> N
     """And has no token at all where it is not to ask the API server."""
     objects = rendered()
     roles = [each for (kind, _), each in objects.items() if kind in {"ClusterRole", "Role"}]
-    assert [each["rules"] for each in roles] == [[
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
-        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
-    ]]  # fmt: skip
+    assert [each["rules"] for each in roles] == [
+        [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
+        ]
+    ]
     without = rendered("collector.api=false")
     assert not {kind for kind, _ in without} & {"ClusterRole", "Role", "ClusterRoleBinding"}
     pod = without[("DaemonSet", "kw-collector")]["spec"]["template"]["spec"]
@@ -152,17 +154,16 @@ def test_services_and_monitors_find_their_pods_and_ports() -> None:
         spec = objects[kind, name]["spec"]
         chosen = spec["selector"] if kind == "Service" else spec["selector"]["matchLabels"]
         assert chosen.items() <= labels, name
-        wanted = [port["targetPort"] for port in spec["ports"]] if kind == "Service" else [
-            each["port"] for each in spec["podMetricsEndpoints"]]  # fmt: skip
+        wanted = (
+            [port["targetPort"] for port in spec["ports"]]
+            if kind == "Service"
+            else [each["port"] for each in spec["podMetricsEndpoints"]]
+        )
         assert set(wanted) <= ports, name
     monitor = objects["ServiceMonitor", "kw"]
     service = objects["Service", "kw"]
-    assert (
-        monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    )
-    assert {each["port"] for each in monitor["spec"]["endpoints"]} == {
-        service["spec"]["ports"][0]["name"]
-    }
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert {each["port"] for each in monitor["spec"]["endpoints"]} == {service["spec"]["ports"][0]["name"]}
 
 
 class Pods:
@@ -181,22 +182,21 @@ class Pods:
 
     def here(self, text: str) -> str:
         """A text with the paths of pods moved below the folder."""
-        return re.sub(r'(?<=["\s])(/etc/kilowatch|/var/lib/kilowatch|/run/mosquitto|/secret)(?=[/"\s])',
-                      lambda match: f"{self.folder}{match[1]}", text)  # fmt: skip
+        return re.sub(
+            r'(?<=["\s])(/etc/kilowatch|/var/lib/kilowatch|/run/mosquitto|/secret)(?=[/"\s])',
+            lambda match: f"{self.folder}{match[1]}",
+            text,
+        )
 
     def command(self, kind: str, name: str) -> list[str]:
         """The command of a container of ours."""
-        arguments = [
-            self.here(f" {word} ").strip() for word in container(self.chart[kind, name])["args"]
-        ]
+        arguments = [self.here(f" {word} ").strip() for word in container(self.chart[kind, name])["args"]]
         return [sys.executable, "-m", "kilowatch", *arguments]
 
 
 @pytest.mark.parametrize("values", [(), ALL, LESS], ids=["defaults", "all", "less"])
 @pytest.mark.parametrize("name", ["collector", "aggregator"])
-def test_the_settings_of_the_chart_are_those_of_the_program(
-    tmp_path: Path, values: tuple[str, ...], name: str
-) -> None:
+def test_the_settings_of_the_chart_are_those_of_the_program(tmp_path: Path, values: tuple[str, ...], name: str) -> None:
     pods = Pods(tmp_path, *values)
     file = tmp_path / f"etc/kilowatch/{name}.toml"
     ended = CliRunner().invoke(main, ["config", "check", "--config", str(file)])
@@ -211,15 +211,8 @@ def test_the_settings_of_the_chart_are_those_of_the_program(
         assert loaded.jobs.kubernetes.pod_labels == named
         assert (loaded.collector.kernel_log is None) is (values is not ALL)
         assert loaded.collector.metrics_listen == f"0.0.0.0:{ports[0]}"
-        known = {
-            f"{settings.PREFIX}COLLECTOR__{field.upper()}"
-            for field in loaded.collector.__struct_fields__
-        }
-        ours = {
-            one["name"]
-            for one in container(collector)["env"]
-            if one["name"].startswith(settings.PREFIX)
-        }
+        known = {f"{settings.PREFIX}COLLECTOR__{field.upper()}" for field in loaded.collector.__struct_fields__}
+        ours = {one["name"] for one in container(collector)["env"] if one["name"].startswith(settings.PREFIX)}
         assert ours <= known
     else:
         http = container(pods.chart["StatefulSet", "kw-aggregator"])["ports"]
@@ -229,10 +222,13 @@ def test_the_settings_of_the_chart_are_those_of_the_program(
 def test_more_settings_reach_the_aggregator(tmp_path: Path) -> None:
     (tmp_path / "more.yaml").write_text(
         yaml.safe_dump({"aggregator": {"settings": '[power]\nregion = "DE"\n[power.circuits.a]\nbreaker = 16\n'}})
-    )  # fmt: skip
+    )
     ended = helm("template", "kw", str(CHART), "-f", str(tmp_path / "more.yaml"))
-    (data,) = (each["data"] for each in yaml.safe_load_all(ended.stdout)
-               if each and each["kind"] == "ConfigMap" and each["metadata"]["name"] == "kw")  # fmt: skip
+    (data,) = (
+        each["data"]
+        for each in yaml.safe_load_all(ended.stdout)
+        if each and each["kind"] == "ConfigMap" and each["metadata"]["name"] == "kw"
+    )
     (tmp_path / "kilowatch.toml").write_text(data["aggregator.toml"])
     loaded = settings.load(tmp_path / "kilowatch.toml", {})
     assert loaded.aggregator.power["circuits"]["a"]["breaker"] == 16
@@ -243,9 +239,7 @@ def running(command: list[str], folder: Path, **environment: str) -> Iterator[No
     """A program while the block runs."""
     path = f"{os.environ['PATH']}:/usr/sbin"
     with (folder / f"{Path(command[-1]).stem}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, env={**os.environ, "PATH": path, **environment}, stdout=log, stderr=log
-        )
+        process = subprocess.Popen(command, env={**os.environ, "PATH": path, **environment}, stdout=log, stderr=log)
     try:
         yield
     finally:
@@ -259,9 +253,7 @@ def running(command: list[str], folder: Path, **environment: str) -> Iterator[No
 
 def status(url: str, token: str = "") -> tuple[int, str]:
     """Status and text of a reply; 0 while nobody answers."""
-    request = urllib.request.Request(
-        url, headers={"Authorization": f"Bearer {token}"} if token else {}
-    )
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, answer.read().decode()
@@ -276,13 +268,14 @@ def status(url: str, token: str = "") -> tuple[int, str]:
 def test_what_the_chart_starts_works_together(tmp_path: Path) -> None:
     """Broker, collector and aggregator with the chart's commands and settings, on this machine: with its password
     and no other, and its token and no other."""
-    ports = {
-        "broker.port": free_port(),
-        "aggregator.port": free_port(),
-        "collector.metricsPort": free_port(),
-    }
-    pods = Pods(tmp_path, "broker.enabled=false", "broker.host=127.0.0.1", "collector.jobs=false",
-                *(f"{name}={port}" for name, port in ports.items()))  # fmt: skip
+    ports = {"broker.port": free_port(), "aggregator.port": free_port(), "collector.metricsPort": free_port()}
+    pods = Pods(
+        tmp_path,
+        "broker.enabled=false",
+        "broker.host=127.0.0.1",
+        "collector.jobs=false",
+        *(f"{name}={port}" for name, port in ports.items()),
+    )
     inside = rendered(f"broker.port={ports['broker.port']}")
     (tmp_path / "run/mosquitto").mkdir(parents=True)
     shutil.copytree(tmp_path / "etc/kilowatch/secret", tmp_path / "secret")
@@ -293,14 +286,9 @@ def test_what_the_chart_starts_works_together(tmp_path: Path) -> None:
     (init,) = inside["Deployment", "kw-broker"]["spec"]["template"]["spec"]["initContainers"]
     (named,) = init["env"]
     shell = pods.here(init["command"][2])
-    subprocess.run(
-        ["sh", "-c", shell], env={**os.environ, named["name"]: named["value"]}, check=True
-    )
+    subprocess.run(["sh", "-c", shell], env={**os.environ, named["name"]: named["value"]}, check=True)
     (tmp_path / "run/mosquitto/users").chmod(0o600)
-    started = [
-        pods.here(f" {word} ").strip()
-        for word in container(inside["Deployment", "kw-broker"])["command"]
-    ]
+    started = [pods.here(f" {word} ").strip() for word in container(inside["Deployment", "kw-broker"])["command"]]
     base = f"http://127.0.0.1:{ports['aggregator.port']}"
     with contextlib.ExitStack() as stack:
         stack.enter_context(running(started, tmp_path))
@@ -316,9 +304,7 @@ def test_what_the_chart_starts_works_together(tmp_path: Path) -> None:
         )
         probe = container(pods.chart["StatefulSet", "kw-aggregator"])["readinessProbe"]
         assert probe["httpGet"]["path"] == "/readyz"
-        wait_until(
-            lambda: status(f"{base}/readyz")[0] == 200, "a reply that it is ready", seconds=120
-        )
+        wait_until(lambda: status(f"{base}/readyz")[0] == 200, "a reply that it is ready", seconds=120)
         monitors = rendered(*ALL)["ServiceMonitor", "kw"]["spec"]["endpoints"]
         wait_until(
             lambda: 'node="gpu-worker-7"' in status(base + "/metrics/nodes", TOKEN)[1],
@@ -329,6 +315,4 @@ def test_what_the_chart_starts_works_together(tmp_path: Path) -> None:
             assert status(base + each["path"], TOKEN)[0] == 200
             assert status(base + each["path"])[0] == 401
         page = f"http://127.0.0.1:{ports['collector.metricsPort']}/metrics"
-        wait_until(
-            lambda: "kilowatch_gpu_power_watts" in status(page)[1], "the collector's own page"
-        )
+        wait_until(lambda: "kilowatch_gpu_power_watts" in status(page)[1], "the collector's own page")

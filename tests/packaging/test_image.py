@@ -47,11 +47,18 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Buildah, s
     buildah("add", "-q", base, str(folder / "base"), "/")
     shutil.rmtree(folder / "base")
     buildah("commit", "-q", "--rm", base, "bare")
-    subprocess.run(
-        ["sh", "deploy/container/build.sh", str(folder / "context")], cwd=ROOT, check=True
+    subprocess.run(["sh", "deploy/container/build.sh", str(folder / "context")], cwd=ROOT, check=True)
+    buildah(
+        "bud",
+        "-q",
+        "--isolation",
+        "chroot",
+        "--build-arg",
+        "BASE=localhost/bare",
+        "-t",
+        "kilowatch",
+        str(folder / "context"),
     )
-    buildah("bud", "-q", "--isolation", "chroot", "--build-arg", "BASE=localhost/bare", "-t", "kilowatch",
-            str(folder / "context"))  # fmt: skip
     yield buildah, buildah("from", "localhost/kilowatch")
     shutil.rmtree(folder)
 
@@ -61,14 +68,12 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Buildah, s
 @pytest.mark.timeout(1200)
 def test_the_image_runs_as_nobody_in_particular(image: tuple[Buildah, str]) -> None:
     buildah, container = image
-    config = json.loads(buildah("inspect", "--type", "image", "localhost/kilowatch"))["OCIv1"][
-        "config"
-    ]
+    config = json.loads(buildah("inspect", "--type", "image", "localhost/kilowatch"))["OCIv1"]["config"]
     assert config["User"] == USER
     assert config["Entrypoint"] == ["kilowatch"]
     assert list(config["Volumes"]) == ["/var/lib/kilowatch"]
     run = ["run", "--isolation", "chroot", container, "--"]
-    outcome = buildah(*run, "kilowatch", "demo", "--no-ui", "--faults", "none", "--for", "10s", "--json")  # fmt: skip
+    outcome = buildah(*run, "kilowatch", "demo", "--no-ui", "--faults", "none", "--for", "10s", "--json")
     assert json.loads(outcome[outcome.index("{") :])["frames_stored"] > 0
     shown = buildah(*run, "kilowatch", "config", "show")
     assert 'state_dir = "/var/lib/kilowatch"' in shown
@@ -76,9 +81,7 @@ def test_the_image_runs_as_nobody_in_particular(image: tuple[Buildah, str]) -> N
     looked = "find / -xdev -writable -type f 2>/dev/null || true"
     owned = buildah(*run, "sh", "-c", looked)
     assert [
-        path
-        for path in owned.splitlines()
-        if not path.startswith(("/var/lib/kilowatch/", "/proc/", "/sys/", "/dev/"))
+        path for path in owned.splitlines() if not path.startswith(("/var/lib/kilowatch/", "/proc/", "/sys/", "/dev/"))
     ] == []
     assert buildah(*run, "sh", "-c", "ls / | grep -c wheels || true") == "0"
 
@@ -101,9 +104,7 @@ def test_compose_locks_each_container_and_publishes_to_this_machine_alone() -> N
 @pytest.mark.parametrize("name", ["collector", "aggregator"])
 def test_composes_variables_are_settings(name: str, tmp_path: Path) -> None:
     """Loaded by the program: an unknown or impossible one is an error."""
-    environment = {
-        key: str(value) for key, value in COMPOSE["services"][name]["environment"].items()
-    }
+    environment = {key: str(value) for key, value in COMPOSE["services"][name]["environment"].items()}
     ours = {key: value for key, value in environment.items() if key.startswith(settings.PREFIX)}
     (tmp_path / "kilowatch.toml").touch()
     loaded = settings.load(tmp_path / "kilowatch.toml", ours)
@@ -129,8 +130,9 @@ def test_composes_broker_starts_with_its_file(tmp_path: Path) -> None:
     )
     broker = subprocess.Popen(
         ["mosquitto", "-c", str(tmp_path / "mosquitto.conf")],
-        env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin"}, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin"},
+        stderr=subprocess.DEVNULL,
+    )
     try:
         wait_for_port(port)
     finally:

@@ -29,8 +29,15 @@ def of(program: str) -> list[list[str]]:
 
 def ran(*command: str) -> None:
     # Ansible refuses an input that does not block, and a worker's may be such a one.
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-                           env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"})  # fmt: skip
+    ended = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -46,8 +53,9 @@ def test_make_has_its_targets(words: list[str]) -> None:
     ran("make", "--dry-run", *words)
 
 
-@pytest.mark.parametrize("word", [
-    word for each in COMMANDS for word in shlex.split(each) if "/" in word and "example" not in word])  # fmt: skip
+@pytest.mark.parametrize(
+    "word", [word for each in COMMANDS for word in shlex.split(each) if "/" in word and "example" not in word]
+)
 def test_every_path_is_there_or_was_made(word: str) -> None:
     path = word.rpartition("=")[2]
     assert path == "/tmp" or path.startswith(MADE) or (ROOT / path).exists(), word
@@ -64,7 +72,7 @@ def test_the_secret_has_the_keys_that_the_chart_reads() -> None:
     ((_, _, kind, name, password, token),) = of("kubectl")
     values = yaml.safe_load((ROOT / "deploy/helm/kilowatch/values.yaml").read_text())
     assert (kind, name) == ("generic", values["secret"])
-    assert [each.partition("=")[2].partition("=")[0] for each in (password, token)] == ["password", "token"]  # fmt: skip
+    assert [each.partition("=")[2].partition("=")[0] for each in (password, token)] == ["password", "token"]
 
 
 def test_the_image_is_run_by_a_command_of_it() -> None:
@@ -87,9 +95,7 @@ def test_the_playbook_fits_the_inventory_that_its_first_lines_show(tmp_path: Pat
     inventory.write_text(re.sub(r"^# ?", "", head.partition("\n- name")[0], flags=re.MULTILINE))
     ((*options, playbook, flag, variable),) = of("ansible-playbook")
     assert options == ["-i", "inventory.yml"]
-    defaults = yaml.safe_load(
-        (ROOT / "deploy/ansible/roles/kilowatch/defaults/main.yml").read_text()
-    )
+    defaults = yaml.safe_load((ROOT / "deploy/ansible/roles/kilowatch/defaults/main.yml").read_text())
     assert variable.partition("=")[0] in defaults
     ran("ansible-playbook", "-i", str(inventory), playbook, flag, variable, "--syntax-check")
     hosts = yaml.safe_load(inventory.read_text())["all"]["children"]

@@ -36,7 +36,7 @@ def inventory(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path / "kilowatch-cluster"
     made = CliRunner().invoke(
         main, ["init", "--folder", str(folder), "--cluster", "lab", "--broker", "broker.example", "dgx01", "dgx02"]
-    )  # fmt: skip
+    )
     assert made.exit_code == 0, made.output
     hosts = {"broker": ["b1"], "aggregator": ["a1"], "collectors": ["dgx01", "dgx02"]}
     for host in itertools.chain(*hosts.values()):
@@ -58,10 +58,7 @@ def inventory(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                         "kilowatch_home": str(tmp_path / "{{ inventory_hostname }}/opt/kilowatch"),
                         "kilowatch_root": str(tmp_path / "{{ inventory_hostname }}"),
                     },
-                    "children": {
-                        group: {"hosts": {name: {} for name in names}}
-                        for group, names in hosts.items()
-                    },
+                    "children": {group: {"hosts": {name: {} for name in names}} for group, names in hosts.items()},
                 }
             }
         )
@@ -79,9 +76,7 @@ def play(inventory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_a_cluster_is_installed_and_a_second_run_changes_nothing(
-    inventory: Path, tmp_path: Path
-) -> None:
+def test_a_cluster_is_installed_and_a_second_run_changes_nothing(inventory: Path, tmp_path: Path) -> None:
     first = play(inventory)
     assert first.returncode == 0, first.stdout + first.stderr
     for host, role in (("dgx01", "collector"), ("dgx02", "collector"), ("a1", "aggregator")):
@@ -96,9 +91,7 @@ def test_a_cluster_is_installed_and_a_second_run_changes_nothing(
     again = play(inventory)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "changed=0" in again.stdout
-    assert not [line for line in again.stdout.splitlines() if line.startswith("changed:")], (
-        again.stdout
-    )
+    assert not [line for line in again.stdout.splitlines() if line.startswith("changed:")], again.stdout
 
 
 def test_a_host_that_init_does_not_know_is_refused_with_the_command(inventory: Path) -> None:

@@ -18,8 +18,7 @@ pytestmark = [
     pytest.mark.systems,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(
-        (shutil.which("rpm") is None or shutil.which("dpkg-deb") is None)
-        and not os.environ.get("CI"),
+        (shutil.which("rpm") is None or shutil.which("dpkg-deb") is None) and not os.environ.get("CI"),
         reason="apt-get install rpm, on a Debian machine",
     ),
 ]
@@ -39,12 +38,12 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return deb, rpm
 
 
-def test_it_has_the_files_of_the_debian_package_and_names_its_python(
-    packages: tuple[Path, Path],
-) -> None:
+def test_it_has_the_files_of_the_debian_package_and_names_its_python(packages: tuple[Path, Path]) -> None:
     deb, rpm = packages
-    theirs = {line.split(maxsplit=5)[5].removeprefix(".").partition(" -> ")[0].rstrip("/")
-              for line in output("dpkg-deb", "-c", str(deb))}  # fmt: skip
+    theirs = {
+        line.split(maxsplit=5)[5].removeprefix(".").partition(" -> ")[0].rstrip("/")
+        for line in output("dpkg-deb", "-c", str(deb))
+    }
     ours = set(output("rpm", "-qpl", str(rpm)))
     assert ours <= theirs
     shared = theirs - ours  # folders of every system
@@ -56,9 +55,7 @@ def test_it_has_the_files_of_the_debian_package_and_names_its_python(
     assert output("rpm", "-qp", "--queryformat", "%{VERSION}", str(rpm)) == version
     python = output("dpkg-deb", "-f", str(deb), "Depends")[0].split(",")[0]
     assert f"/usr/bin/{python}" in output("rpm", "-qp", "--requires", str(rpm))
-    owners = set(
-        output("rpm", "-qp", "--queryformat", "[%{FILEUSERNAME}:%{FILEGROUPNAME}\n]", str(rpm))
-    )
+    owners = set(output("rpm", "-qp", "--queryformat", "[%{FILEUSERNAME}:%{FILEGROUPNAME}\n]", str(rpm)))
     assert owners == {"root:root"}
 
 
@@ -66,22 +63,22 @@ def test_rpm_unpacks_it_and_it_runs(packages: tuple[Path, Path], tmp_path: Path)
     """Its scripts need a shell in the root: they are checked by the shell's own parser."""
     rpm = str(packages[1])
     subprocess.run(
-        ["rpm", "--root", str(tmp_path / "root"), "--nodeps", "--noscripts", "-i", rpm],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        ["rpm", "--root", str(tmp_path / "root"), "--nodeps", "--noscripts", "-i", rpm], check=True, capture_output=True
+    )
     program = tmp_path / "root/opt/kilowatch/bin"
     wrote = subprocess.run(
         [str(program / "python"), str(program / "kilowatch"), "--version"],
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, cwd=tmp_path,
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     assert wrote.strip() == f"kilowatch, version {release()}"
     for script in ("postinstall", "preremove", "postremove"):
         subprocess.run(["sh", "-n", str(ROOT / "deploy/rpm" / script)], check=True)
     scripts = "\n".join(output("rpm", "-qp", "--scripts", rpm))
     assert "try-restart kilowatch-collector.service" in scripts
     assert "disable --now kilowatch-collector.service" in scripts
-    subprocess.run(
-        ["rpm", "--root", str(tmp_path / "root"), "--noscripts", "-e", "kilowatch"], check=True
-    )
+    subprocess.run(["rpm", "--root", str(tmp_path / "root"), "--noscripts", "-e", "kilowatch"], check=True)
     assert not (tmp_path / "root/opt/kilowatch/bin").exists()

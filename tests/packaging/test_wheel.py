@@ -39,7 +39,9 @@ OF_A_CHECKOUT = [command for command in SHOWN if command.split()[0] == "make"]
 """What builds or runs a checkout; a wheel has none."""
 OF_A_PHONE = [command for command in SHOWN if command.split()[1] in {"notify", "run"}]
 """Commands for which there are settings too, or a machine of its own: tests/endtoend/test_first_minutes.py."""
-BESIDE = [command for command in SHOWN if "ADDRESS" in command or command.split()[1] in {"forget", "record", "tap", "verify"}]  # fmt: skip
+BESIDE = [
+    command for command in SHOWN if "ADDRESS" in command or command.split()[1] in {"forget", "record", "tap", "verify"}
+]
 """Those for which `run` or `demo` runs."""
 ALONE = [command for command in SHOWN if command not in {*OF_A_CHECKOUT, *OF_A_PHONE, *BESIDE}]
 STAY = {"demo --scenario two-dgx-h100": (b"LIVE", b"q"), "top": (b"LIVE", b"q"), "tap": (b"frame", b"\x03"),
@@ -70,11 +72,7 @@ class Installed:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {
-            **ENVIRONMENT,
-            "XDG_STATE_HOME": str(self.folder / "state"),
-            "TERM": "xterm-256color",
-        }
+        return {**ENVIRONMENT, "XDG_STATE_HOME": str(self.folder / "state"), "TERM": "xterm-256color"}
 
     def words(self, command: str, **names: str) -> str:
         """A command with this program, and names in place of the words in capitals."""
@@ -89,10 +87,17 @@ class Installed:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
         os.set_blocking(ours, False)
         process = await asyncio.create_subprocess_exec(
-            "sh", "-c", self.words(command, **names), stdin=theirs, stdout=theirs, stderr=theirs,
-            cwd=self.folder, env=self.environment, start_new_session=True,
+            "sh",
+            "-c",
+            self.words(command, **names),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=self.folder,
+            env=self.environment,
+            start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )  # fmt: skip
+        )
         os.close(theirs)
         seen, key = bytearray(), stays(command)
         try:
@@ -130,7 +135,9 @@ class Installed:
 def stays(command: str) -> tuple[bytes, bytes] | None:
     """What a command shows and the key that ends it; None for one that ends by itself."""
     words = command.partition(f"{PROGRAM} ")[2]
-    return next((key for name, key in STAY.items() if words == name or (words.startswith(f"{name} ") and " " not in name)), None)  # fmt: skip
+    return next(
+        (key for name, key in STAY.items() if words == name or (words.startswith(f"{name} ") and " " not in name)), None
+    )
 
 
 @pytest.fixture(scope="module")
@@ -186,11 +193,7 @@ def demo(installed: Installed) -> Iterator[str]:
 
 def test_it_says_which_commit_it_is_of(installed: Installed) -> None:
     done = subprocess.run(
-        [str(installed.program), "--version"],
-        env=installed.environment,
-        check=True,
-        capture_output=True,
-        text=True,
+        [str(installed.program), "--version"], env=installed.environment, check=True, capture_output=True, text=True
     )
     assert done.stdout == f"kilowatch, version {release()}\n"
 
@@ -200,7 +203,11 @@ def test_the_readme_is_read_whole() -> None:
     assert len(BESIDE) == 10
     assert len(set(OF_A_PHONE) - set(OF_A_CHECKOUT)) == 2
     assert {command.split()[1] for command in OF_A_CHECKOUT} == {"run", "stack", "test", "setup"}
-    assert {word for command in [*ALONE, *BESIDE] for word in re.findall(r"\b[A-Z]{4,}\b", command)} == {"FILE", "ADDRESS", "NODE"}  # fmt: skip
+    assert {word for command in [*ALONE, *BESIDE] for word in re.findall(r"\b[A-Z]{4,}\b", command)} == {
+        "FILE",
+        "ADDRESS",
+        "NODE",
+    }
     assert sum(stays(command) is not None for command in SHOWN) == len(STAY)
 
 

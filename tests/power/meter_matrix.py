@@ -74,10 +74,8 @@ class Way:
 
 def _times(factor: float) -> Callable[[MeterReading, float], MeterReading]:
     def changed(reading: MeterReading, _: float) -> MeterReading:
-        told = {
-            name: getattr(reading, name) for name in ("watts", "volt_amps", "amps", "energy_joules")
-        }
-        return replace(reading, **{name: value * factor for name, value in told.items() if value is not None})  # fmt: skip
+        told = {name: getattr(reading, name) for name in ("watts", "volt_amps", "amps", "energy_joules")}
+        return replace(reading, **{name: value * factor for name, value in told.items() if value is not None})
 
     return changed
 
@@ -110,7 +108,7 @@ WAYS: Mapping[str, Way] = {
     "clamp reversed": Way(lambda r, _: replace(_times(-1.0)(r, 0), flags=(REVERSED,)), blinds=False),
     "input lost": Way(_told(flags=(INPUT_LOST,)), true=True),
     "trip reported": Way(lambda r, _: replace(_times(0.0)(r, 0), flags=(TRIPPED,)), falls=True, true=True),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +135,7 @@ KNOWN: Mapping[str, Known] = {
     "GPUs": Known('gpus = "2x RTX 5090"', gpus=True),
     "GPUs that die with it": Known('gpus = "2x RTX 5090"', gpus=True, with_it=True),
     "GPUs of nodes that nothing describes, which die with it": Known("", gpus=True, with_it=True),
-    "GPUs that die with it, before a restart": Known(
-        'gpus = "2x RTX 5090"', gpus=True, with_it=True, restart=True
-    ),
+    "GPUs that die with it, before a restart": Known('gpus = "2x RTX 5090"', gpus=True, with_it=True, restart=True),
     "the panel's meter": Known(panel=True),
     "another meter": Known("", other=True),
     "the state before a restart": Known("watts = {declared}", restart=True),
@@ -164,12 +160,12 @@ class Cell:
         panel = kind.on == "panel" or known.panel
         if panel:
             size = AMPS if kind.on == "panel" else 5 * AMPS
-            self.lines += [f"[panels.p{self.number}]", "volts = 208", 'wiring = "3ph-wye"', f"breaker = {size}"]  # fmt: skip
+            self.lines += [f"[panels.p{self.number}]", "volts = 208", 'wiring = "3ph-wye"', f"breaker = {size}"]
         self.lines += [f"[circuits.{name}]", f"breaker = {AMPS}", f"pf = {FACTOR}"]
         if panel:
-            self.lines += [f'panel = "p{self.number}"', "poles = 3" if poles == 3 else 'phase = "L1"']  # fmt: skip
+            self.lines += [f'panel = "p{self.number}"', "poles = 3" if poles == 3 else 'phase = "L1"']
         else:
-            self.lines += ["poles = 3", "volts = 208", 'wiring = "3ph-wye"'] if poles == 3 else [f"volts = {VOLTS:g}"]  # fmt: skip
+            self.lines += ["poles = 3", "volts = 208", 'wiring = "3ph-wye"'] if poles == 3 else [f"volts = {VOLTS:g}"]
         for node in self.nodes:
             settings = (known.node or "").format(declared=round(0.4 * self.watts / 2))
             if poles == 3:
@@ -181,7 +177,7 @@ class Cell:
     @property
     def nodes(self) -> tuple[str, ...]:
         """Nodes on it."""
-        wanted = KINDS[self.kind].on in {"node", "inside", "ups"} or KNOWN[self.known].node is not None  # fmt: skip
+        wanted = KINDS[self.kind].on in {"node", "inside", "ups"} or KNOWN[self.known].node is not None
         return (f"a{self.number}", f"b{self.number}") if wanted else ()
 
     @property
@@ -224,7 +220,9 @@ class Cell:
             yield meter(f"p{self.number}", watts=self.watts * _noise(now))
         if known.other and on in {"circuit", "ups"}:
             for node in self.nodes:
-                yield meter(node, kind="node", source=WallSource.PLUG, watts=self.watts / 2 * _noise(now), meter=f"other-{node}")  # fmt: skip
+                yield meter(
+                    node, kind="node", source=WallSource.PLUG, watts=self.watts / 2 * _noise(now), meter=f"other-{node}"
+                )
         elif known.other or (known.panel and on == "panel"):
             name = f"c{self.number}"
             yield meter(name, watts=self.watts * _noise(now), meter=f"other-{name}")
@@ -240,7 +238,9 @@ class Cell:
             case "circuit" if kind.parts is not None:
                 for pole in ("L1", "L2", "L3"):
                     read = self._reading(self.circuit, "circuit", self.watts / 3, now)
-                    yield replace(read, pole=pole, parts=kind.parts, meter=read.meter if kind.parts else f"{read.meter}-{pole}")  # fmt: skip
+                    yield replace(
+                        read, pole=pole, parts=kind.parts, meter=read.meter if kind.parts else f"{read.meter}-{pole}"
+                    )
             case "inside":
                 pass  # `wall`
             case "circuit" | "panel":
@@ -254,7 +254,7 @@ class Cell:
             "watts": watts, "volt_amps": watts / FACTOR, "power_factor": FACTOR, "amps": watts / FACTOR / VOLTS, "volts": VOLTS,
             "energy_joules": energy,
         }  # fmt: skip
-        return meter(target, kind=on, source=kind.source, period=10.0, **{name: every[name] for name in kind.tells})  # fmt: skip
+        return meter(target, kind=on, source=kind.source, period=10.0, **{name: every[name] for name in kind.tells})
 
     def wall(self, *, died: bool) -> Mapping[str, float]:
         """Return the watts that collectors read in BMCs."""

@@ -24,13 +24,7 @@ def feed(number: int, name: str, panel: int = 1, **more: Any) -> Record:
 
 
 def inlet(
-    number: int,
-    device: tuple[int, str],
-    name: str,
-    far: tuple[str, int] | None,
-    *,
-    old: bool = False,
-    **draw: Any,
+    number: int, device: tuple[int, str], name: str, far: tuple[str, int] | None, *, old: bool = False, **draw: Any
 ) -> Record:
     ends: Record = {"connected_endpoints": None, "connected_endpoints_type": None}
     if far is not None:
@@ -40,9 +34,7 @@ def inlet(
     return {"id": number, "device": brief(*device), "name": name, "maximum_draw": None, "allocated_draw": None, **draw, **ends}  # fmt: skip
 
 
-def outlet(
-    number: int, device: tuple[int, str], port: int | None, leg: str | None = None
-) -> Record:
+def outlet(number: int, device: tuple[int, str], port: int | None, leg: str | None = None) -> Record:
     chosen = None if leg is None else {"value": leg, "label": leg}
     return {"id": number, "device": brief(*device), "name": f"out{number}", "power_port": port and brief(port, "in"), "feed_leg": chosen}  # fmt: skip
 
@@ -58,4 +50,4 @@ def pages(
         "power-feeds": feeds,
         "power-ports": ports or [],
         "power-outlets": outlets or [],
-    }  # fmt: skip
+    }

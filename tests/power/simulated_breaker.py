@@ -138,9 +138,9 @@ def draw(count: int, random: np.random.Generator) -> Breakers:
         made.magnetic = threshold
         good = np.isfinite(slow) & (fast >= each("least_seconds")) & (fast <= each("most_seconds"))
         good &= np.isfinite(test) | (made.magnetic <= each("overload"))
-        kept.append(np.array([made.standard, made.pickup, made.share, made.tau_bimetal, made.tau_case, made.magnetic])[:, good])  # fmt: skip
+        kept.append(
+            np.array([made.standard, made.pickup, made.share, made.tau_bimetal, made.tau_case, made.magnetic])[:, good]
+        )
         total += int(good.sum())
     standard, pickup, share, bimetal, case, magnetic = np.concatenate(kept, axis=1)[:, :count]
-    return Breakers(
-        standard.astype(np.int64), pickup, share, bimetal, case, magnetic, np.zeros(count), np.zeros(count)
-    )  # fmt: skip
+    return Breakers(standard.astype(np.int64), pickup, share, bimetal, case, magnetic, np.zeros(count), np.zeros(count))

@@ -34,9 +34,8 @@ class Stage:
     """One site; `play` lets time pass."""
 
     def __init__(
-        self, text: str, *, limits: Mapping[str, float] | None = None, gpus: int = 8,
-        rules: Sequence[Rule] = RULES,
-    ) -> None:  # fmt: skip
+        self, text: str, *, limits: Mapping[str, float] | None = None, gpus: int = 8, rules: Sequence[Rule] = RULES
+    ) -> None:
         """`limits`: sum of the enforced limits of each node's GPUs."""
         self.live = live_of(text)
         self.engine = RuleEngine(rules)
@@ -55,10 +54,15 @@ class Stage:
         return EPOCH + int(self.now * 1e9)
 
     def play(
-        self, seconds: float, *, gpu: Mapping[str, float] | None = None,
-        wall: Mapping[str, float] | None = None, meters: Iterable[MeterReading] = (),
-        every: float | None = None, **known: object,
-    ) -> PowerSnapshots:  # fmt: skip
+        self,
+        seconds: float,
+        *,
+        gpu: Mapping[str, float] | None = None,
+        wall: Mapping[str, float] | None = None,
+        meters: Iterable[MeterReading] = (),
+        every: float | None = None,
+        **known: object,
+    ) -> PowerSnapshots:
         """Tick for `seconds`: nodes draw `gpu` watts in their GPUs, or `wall` by their own meter.
 
         `meters` speak at every tick: `every` second, or `LONG_STEP` where a minute or more passes. `known`: other
@@ -77,16 +81,12 @@ class Stage:
                 wall_age=np.array([0.0 if m in (wall or {}) else np.inf for m in machines]),
                 gpu_limit_watts=_array(machines, self.limits),
                 gpus=np.array([float(self.gpus) if m in self.limits else np.nan for m in machines]),
-                silent_seconds=np.array([
-                    self.now - self.silent[m] if m in self.silent else 0.5 for m in machines
-                ]),
+                silent_seconds=np.array([self.now - self.silent[m] if m in self.silent else 0.5 for m in machines]),
                 readings=[_at(reading, self.now) for reading in fixed],
                 **known,  # type: ignore[arg-type]  # a test's own fields
-            )  # fmt: skip
-            self.snapshots = self.live.tick(self.now, self.wall(), tick)
-            self.told += self.engine.evaluate(
-                self._fleet, self.now, self.wall(), snapshots=self.snapshots.all()
             )
+            self.snapshots = self.live.tick(self.now, self.wall(), tick)
+            self.told += self.engine.evaluate(self._fleet, self.now, self.wall(), snapshots=self.snapshots.all())
         assert self.snapshots is not None
         return self.snapshots
 
@@ -101,9 +101,7 @@ class Stage:
 
     def ids(self, name: str) -> list[str]:
         """Return the ids of the rules that fire on one circuit, each once: without those that another one hides."""
-        names = {
-            a.rule for a in self.engine.alerts() if a.state is AlertState.FIRING and a.name == name
-        }
+        names = {a.rule for a in self.engine.alerts() if a.state is AlertState.FIRING and a.name == name}
         fire = [rule for rule in RULES if rule.name in names]
         return sorted({rule.id for rule in fire if not any(hides(cause, rule) for cause in fire)})
 
@@ -135,5 +133,5 @@ def _at(reading: MeterReading, now: float) -> MeterReading:
     return MeterReading(**fields | {"at": now + reading.at})
 
 
-def _array(names: tuple[str, ...], values: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:  # fmt: skip
+def _array(names: tuple[str, ...], values: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.array([values.get(name, np.nan) for name in names])

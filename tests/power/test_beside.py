@@ -33,9 +33,7 @@ PC = 'gpus = "2x RTX 4090"'
          "nodes.pc.cords[0].connector", "6-20"),
     ],
 )  # fmt: skip
-def test_a_number_that_its_neighbours_make_impossible_is_refused(
-    site: str, place: str, cure: str
-) -> None:
+def test_a_number_that_its_neighbours_make_impossible_is_refused(site: str, place: str, cure: str) -> None:
     """With the place and what to write."""
     with pytest.raises(ConfigError) as refused:
         planned(site)
@@ -49,9 +47,10 @@ def test_a_number_that_its_neighbours_make_impossible_is_refused(
         ROOM.format(breaker=20, more=", other_w = 0", pc="watts = 0"),
         ROOM.format(breaker=20, more="", pc='gpus = "1x L4", host_watts = 3500'),
         'region = "DE"\ncircuits.bar = { rated_amps = 3000, rating_is_derated = true, volts = 50, nodes = ["n"] }\nnodes.n.watts = 90000\n',
-        ROOM.format(breaker=20, more="", pc="watts = 400") + 'ups.box = { watts = 800, nodes = ["pc"], battery_wh = 400 }\n',
+        ROOM.format(breaker=20, more="", pc="watts = 400")
+        + 'ups.box = { watts = 800, nodes = ["pc"], battery_wh = 400 }\n',
     ],
-)  # fmt: skip
+)
 def test_what_can_be_is_not_refused(site: str) -> None:
     """Nothing at all, a big server around a small card, a busbar, a UPS with its battery."""
     assert planned(site).circuits
@@ -60,7 +59,7 @@ def test_what_can_be_is_not_refused(site: str) -> None:
 def test_supposed_watts_in_kilowatts_are_refused() -> None:
     """Four RTX 5090 do not draw 2.5 W."""
     with pytest.raises(ConfigError, match=r"Did you mean 2\.5 kW"):
-        planned(ROOM.format(breaker=20, more="", pc='gpus = "4x RTX 5090"'), Suppose(watts={"pc": 2.5}))  # fmt: skip
+        planned(ROOM.format(breaker=20, more="", pc='gpus = "4x RTX 5090"'), Suppose(watts={"pc": 2.5}))
 
 
 def test_a_negative_power_to_fit_is_a_wrong_number_and_no_option() -> None:
@@ -86,7 +85,7 @@ nodes = { a = { watts = 8000 }, b = { watts = 8000 } }
     assert panel.amps["L1"] == pytest.approx(both, rel=1e-3)
     assert panel.amps["L1"] < sum(one.amps["L1"] for one in plan.circuits)
     alike = planned(site.replace("pf = 1.0", "pf = 0.7"))
-    assert alike.panels[0].amps["L1"] == pytest.approx(sum(one.amps["L1"] for one in alike.circuits), rel=1e-4)  # fmt: skip
+    assert alike.panels[0].amps["L1"] == pytest.approx(sum(one.amps["L1"] for one in alike.circuits), rel=1e-4)
 
 
 def test_third_harmonics_of_three_poles_add_up_on_the_neutral() -> None:
@@ -115,7 +114,10 @@ def test_three_poles_without_volts_have_those_of_the_country(region: str, volts:
 
 def test_a_plan_says_how_long_a_battery_carries_the_load() -> None:
     """600 Wh, nine tenths of which reach 300 W: 108 min."""
-    site = ROOM.format(breaker=20, more="", pc="watts = 300") + 'ups.box = { watts = 1000, nodes = ["pc"], battery_wh = 600 }\n'  # fmt: skip
+    site = (
+        ROOM.format(breaker=20, more="", pc="watts = 300")
+        + 'ups.box = { watts = 1000, nodes = ["pc"], battery_wh = 600 }\n'
+    )
     assert planned(site).limits[0].battery_seconds == pytest.approx(108 * 60)
 
 
@@ -143,9 +145,7 @@ def test_the_others_carry_what_a_dead_supply_did() -> None:
     assert circuit(one_less, "ra").watts == pytest.approx(2600)
     assert circuit(one_less, "rb").watts == pytest.approx(3900)
     four_less = planned(SERVER, Suppose(lose=("h.psu-1", "h.psu-2", "h.psu-3", "h.psu-4")))
-    assert four_less.nodes[0].supply_load == pytest.approx(
-        1.5 * (whole.nodes[0].supply_load or 0), rel=0.05
-    )
+    assert four_less.nodes[0].supply_load == pytest.approx(1.5 * (whole.nodes[0].supply_load or 0), rel=0.05)
     assert circuit(four_less, "ra").watts == 0
 
 

@@ -18,13 +18,7 @@ from api.bill import BillLine, MonthBill
 from power.report.bill import month_bill
 from power.report.billed_demand import DailyPeaks
 from power.report.load_profile import LoadProfile, begun_interval, demands, month_energy
-from power.report.month_ledger import (
-    UNMAPPED,
-    MonthLedger,
-    NodeIdle,
-    merge_tree,
-    profile_tree,
-)
+from power.report.month_ledger import UNMAPPED, MonthLedger, NodeIdle, merge_tree, profile_tree
 from power.report.months import month_at, month_named, months_between
 from power.site.config import BillConfig, SiteConfig
 from power.site.tariff import TariffRate
@@ -35,7 +29,7 @@ OCTOBER = month_named("2026-10", BERLIN)
 Watts = Callable[[datetime], float | None]
 
 
-def profile_of(watts: Watts, month: str = "2026-10", until: float = math.inf, var: float = math.nan) -> LoadProfile:  # fmt: skip
+def profile_of(watts: Watts, month: str = "2026-10", until: float = math.inf, var: float = math.nan) -> LoadProfile:
     """A month in which a circuit draws what is said of each local minute; None is not known."""
     profile = LoadProfile(month_named(month, BERLIN))
     rows = profile.rows(["main"])
@@ -44,18 +38,28 @@ def profile_of(watts: Watts, month: str = "2026-10", until: float = math.inf, va
         drawn = watts(datetime.fromtimestamp(at, BERLIN))
         at += 300
         known = drawn is not None
-        profile.add(rows, at, 300.0, np.array([300.0 * (drawn or 0.0)]), np.array([known]), np.array([300.0 * var]))  # fmt: skip
+        profile.add(rows, at, 300.0, np.array([300.0 * (drawn or 0.0)]), np.array([known]), np.array([300.0 * var]))
     return profile
 
 
 def bill_of(
-    profile: LoadProfile, place: SiteConfig, terms: BillConfig, now: float = math.inf, past: dict[str, float] | None = None,
-) -> MonthBill:  # fmt: skip
+    profile: LoadProfile,
+    place: SiteConfig,
+    terms: BillConfig,
+    now: float = math.inf,
+    past: dict[str, float] | None = None,
+) -> MonthBill:
     """The bill of the only circuit."""
     return month_bill(
-        profile, NodeIdle(), min(now, profile.month.end), place=place, terms=terms, rows=["main"],
-        past_peaks=past or {}, timezone="Europe/Berlin",
-    )  # fmt: skip
+        profile,
+        NodeIdle(),
+        min(now, profile.month.end),
+        place=place,
+        terms=terms,
+        rows=["main"],
+        past_peaks=past or {},
+        timezone="Europe/Berlin",
+    )
 
 
 def line(bill: MonthBill, name: str) -> BillLine:
@@ -63,7 +67,7 @@ def line(bill: MonthBill, name: str) -> BillLine:
     return next(one for one in bill.lines if one.name == name)
 
 
-@pytest.mark.parametrize(("month", "hours"), [("2026-10", 745), ("2026-03", 743), ("2026-02", 672), ("2026-12", 744)])  # fmt: skip
+@pytest.mark.parametrize(("month", "hours"), [("2026-10", 745), ("2026-03", 743), ("2026-02", 672), ("2026-12", 744)])
 def test_a_month_has_the_hours_of_its_calendar(month: str, hours: int) -> None:
     """The day of a change of clocks has 23 or 25 hours, and the hour that comes twice is twice there."""
     found = month_named(month, BERLIN)
@@ -114,16 +118,14 @@ def test_a_projection_in_the_middle_of_the_month_is_of_the_whole_truth() -> None
     ("price", "gone", "range_"),
     [(0.25, {}, (0.5, 1.5)), (-0.25, {}, (1.5, 0.5)), (0.25, {20}, (12 / 13, 18 / 13)), (0.25, {*range(18, 23)}, None)],
     ids=["of seven days", "paid for drawing", "the quietest was not measured", "two days are too few"],
-)  # fmt: skip
+)
 def test_a_month_ends_between_its_quietest_and_its_busiest_days(
     price: float, gone: set[int], range_: tuple[float, float] | None
 ) -> None:
     """1 kW, but for a day of 0.5 and one of 1.5 in the week before noon of the 25th."""
     now = datetime(2026, 10, 25, 12, tzinfo=BERLIN).timestamp()
     drawn = {20: 500.0, 22: 1500.0}
-    profile = profile_of(
-        lambda at: None if at.day in gone else drawn.get(at.day, 1000.0), until=now
-    )
+    profile = profile_of(lambda at: None if at.day in gone else drawn.get(at.day, 1000.0), until=now)
     bill = bill_of(profile, SiteConfig(tariff=price), BillConfig(), now)
     assert bill.total is not None
     assert bill.total_forecast is not None
@@ -133,7 +135,7 @@ def test_a_month_ends_between_its_quietest_and_its_busiest_days(
     coming = bill.total_forecast - bill.total
     ends = [bill.total + part * coming for part in range_]
     assert [bill.total_least, bill.total_most] == pytest.approx(ends, rel=0.02)
-    assert bill_of(profile, SiteConfig(tariff=price), BillConfig()).total_least is None, "it is over"  # fmt: skip
+    assert bill_of(profile, SiteConfig(tariff=price), BillConfig()).total_least is None, "it is over"
 
 
 def test_a_gap_is_filled_by_the_hour_of_the_day_and_priced_by_its_own_hours() -> None:
@@ -156,14 +158,16 @@ def test_a_gap_is_filled_by_the_hour_of_the_day_and_priced_by_its_own_hours() ->
         kwh[is_night(here)] += drawn(here) / 1000
         at += timedelta(hours=1)
     assert bill.total == pytest.approx(1.5 * (kwh[True] * 0.10 + kwh[False] * 0.40))
-    assert {band.price: band.kwh for band in bill.bands} == pytest.approx({0.40: 1.5 * kwh[False], 0.10: 1.5 * kwh[True]})  # fmt: skip
+    assert {band.price: band.kwh for band in bill.bands} == pytest.approx(
+        {0.40: 1.5 * kwh[False], 0.10: 1.5 * kwh[True]}
+    )
     assert bill.kwh_filled == pytest.approx(2 * 36 + 36.5)  # the 25th has an hour of night more
 
 
 def test_hours_with_a_negative_price_earn_money() -> None:
     """Sunday noons of October 2026: four Sundays, three hours each at -0.05."""
     noon = TariffRate(start="12:00", end="15:00", price=-0.05, days=("sun",))
-    bill = bill_of(profile_of(lambda _: 4000.0), SiteConfig(tariff=0.20, tariffs=(noon,)), BillConfig())  # fmt: skip
+    bill = bill_of(profile_of(lambda _: 4000.0), SiteConfig(tariff=0.20, tariffs=(noon,)), BillConfig())
     assert bill.total == pytest.approx(4 * (745 - 12) * 0.20 - 4 * 12 * 0.05)
     assert bill.bands[-1].amount == pytest.approx(-2.4)
 
@@ -195,7 +199,7 @@ def test_the_mean_of_three_days_highest_hours_is_billed() -> None:
     assert line(bill, "demand").note == "mean of the highest 60 min of 3 days of the month"
     past = {"2026-09": 15_000.0}
     terms = BillConfig(demand_minutes=60, demand_days=3, demand_charge=10.0, ratchet=1.0)
-    assert line(bill_of(profile, SiteConfig(), terms, past=past), "demand").amount == pytest.approx(150.0)  # fmt: skip
+    assert line(bill_of(profile, SiteConfig(), terms, past=past), "demand").amount == pytest.approx(150.0)
 
 
 def test_what_raises_the_mean_of_three_days() -> None:
@@ -212,13 +216,18 @@ def test_contract_ratchet_and_excess() -> None:
     """80 % of August's 60 kW is billed though October had 30; 5 kW above the contract cost more."""
     profile = profile_of(lambda at: 30_000.0 if (at.day, at.hour) == (5, 10) else 8000.0)
     terms = BillConfig(
-        demand_charge=10.0, contract_kw=25, contract_charge=2.0, excess_charge=15.0, ratchet=0.8,
-        ratchet_months=3, fixed_charge=40.0,
-    )  # fmt: skip
+        demand_charge=10.0,
+        contract_kw=25,
+        contract_charge=2.0,
+        excess_charge=15.0,
+        ratchet=0.8,
+        ratchet_months=3,
+        fixed_charge=40.0,
+    )
     past = {"2026-06": 90_000.0, "2026-08": 60_000.0, "2026-09": 20_000.0}
     bill = bill_of(profile, SiteConfig(), terms, past=past)
     amounts = {one.name: one.amount for one in bill.lines}
-    assert amounts == {"energy, measured": None, "demand": 480, "excess demand": 75, "contract": 50, "fixed": 40}  # fmt: skip
+    assert amounts == {"energy, measured": None, "demand": 480, "excess demand": 75, "contract": 50, "fixed": 40}
     assert bill.total == 645
     assert "2026-08" in line(bill, "demand").note  # June is more than three months ago
     alone = bill_of(profile, SiteConfig(), terms)
@@ -227,7 +236,7 @@ def test_contract_ratchet_and_excess() -> None:
 
 def test_the_power_factor_costs_what_is_beyond_it_and_is_unknown_without_a_meter() -> None:
     """8 kW with 6 kvar are 0.8; 0.9 allows 3.875 kvar."""
-    terms = BillConfig(demand_charge=10.0, power_factor=0.9, reactive_charge=0.02, power_factor_adjusts_demand=True)  # fmt: skip
+    terms = BillConfig(demand_charge=10.0, power_factor=0.9, reactive_charge=0.02, power_factor_adjusts_demand=True)
     bill = bill_of(profile_of(lambda _: 8000.0, var=6000.0), SiteConfig(), terms)
     allowed = math.sqrt((8 / 0.9) ** 2 - 8**2)
     assert bill.power_factor == pytest.approx(0.8)
@@ -276,12 +285,12 @@ def test_a_month_survives_the_disk_and_the_change_of_months() -> None:
     merge_tree(again, profile_tree(profile))
     merge_tree(again, profile_tree(profile, 5, 9))  # a checkpoint beside it changes nothing
     terms = BillConfig(demand_charge=3.0, power_factor=0.95, reactive_charge=0.1)
-    assert bill_of(again, SiteConfig(tariff=0.2), terms) == bill_of(profile, SiteConfig(tariff=0.2), terms)  # fmt: skip
+    assert bill_of(again, SiteConfig(tariff=0.2), terms) == bill_of(profile, SiteConfig(tariff=0.2), terms)
     ledger = MonthLedger(BERLIN)
     ledger.begin(again, NodeIdle())
     assert ledger.at(OCTOBER.end - 1) is again
     fresh = ledger.at(OCTOBER.end)
-    assert (fresh.month.name, [one.month.name for one, _ in ledger.finished]) == ("2026-11", ["2026-10"])  # fmt: skip
+    assert (fresh.month.name, [one.month.name for one, _ in ledger.finished]) == ("2026-11", ["2026-10"])
 
 
 def at(day: int, hour: int = 0, minute: int = 0) -> float:
@@ -293,15 +302,28 @@ def drawn_by(profile: LoadProfile, name: str, watts: float, since: float, until:
     """Let a row draw that for so long; it begins there if it is new."""
     for now in np.arange(since, until, 900.0):
         step = min(900.0, until - now)
-        profile.add(profile.rows([name], now), now + step, step, np.array([watts * step]), np.array([True]), np.array([math.nan]))  # fmt: skip
+        profile.add(
+            profile.rows([name], now),
+            now + step,
+            step,
+            np.array([watts * step]),
+            np.array([True]),
+            np.array([math.nan]),
+        )
 
 
 def bill_of_rows(profile: LoadProfile, rows: list[str], now: float = OCTOBER.end) -> MonthBill:
     """The bill of some rows at 0.30 a kWh and 10 a kW."""
     return month_bill(
-        profile, NodeIdle(), now, place=SiteConfig(tariff=0.3), terms=BillConfig(demand_charge=10.0),
-        rows=rows, past_peaks={}, timezone="Europe/Berlin",
-    )  # fmt: skip
+        profile,
+        NodeIdle(),
+        now,
+        place=SiteConfig(tariff=0.3),
+        terms=BillConfig(demand_charge=10.0),
+        rows=rows,
+        past_peaks={},
+        timezone="Europe/Berlin",
+    )
 
 
 def test_a_node_that_is_mapped_in_mid_month_is_billed_once() -> None:
@@ -320,9 +342,7 @@ def test_a_node_that_is_mapped_in_mid_month_is_billed_once() -> None:
     assert early.kwh_forecast == pytest.approx(745 - 19 * 24)
 
 
-def test_a_circuit_that_begins_or_ends_in_the_month_neither_wipes_its_peak_nor_has_an_invented_past() -> (
-    None
-):
+def test_a_circuit_that_begins_or_ends_in_the_month_neither_wipes_its_peak_nor_has_an_invented_past() -> None:
     """40 kW on the 5th, a rack of 10 kW from the 19th on, another until the 12th at noon."""
     profile = LoadProfile(OCTOBER, ["main", "old"])
     drawn_by(profile, "main", 1000, OCTOBER.start, at(5))
@@ -334,7 +354,7 @@ def test_a_circuit_that_begins_or_ends_in_the_month_neither_wipes_its_peak_nor_h
     bill = bill_of_rows(profile, ["main", "old", "new"])
     assert bill.peak_kw == pytest.approx(42)
     assert bill.kwh_filled == 0
-    assert bill.kwh_measured == pytest.approx(745 + 39 + 2 * (11.5 * 24 + 7 / 60) + 10 * (745 - 18 * 24))  # fmt: skip
+    assert bill.kwh_measured == pytest.approx(745 + 39 + 2 * (11.5 * 24 + 7 / 60) + 10 * (745 - 18 * 24))
     assert bill.intervals_unknown == 0
     watts = demands(profile, ["main", "old", "new"], OCTOBER.end, 15)
     half = int((at(12, 12) - OCTOBER.start) // 900)
@@ -397,9 +417,15 @@ def test_energy_that_is_recovered_over_midnight_goes_to_its_month_day_and_price(
     assert november.series("recovered")[0, :16] == pytest.approx([0.25 * 3.6e6] * 16)
     night = TariffRate(start="02:00", end="04:00", price=0.10)
     bill = month_bill(
-        november, NodeIdle(), end, place=SiteConfig(tariff=0.40, tariffs=(night,)), terms=BillConfig(),
-        rows=["main"], past_peaks={}, timezone="Europe/Berlin",
-    )  # fmt: skip
+        november,
+        NodeIdle(),
+        end,
+        place=SiteConfig(tariff=0.40, tariffs=(night,)),
+        terms=BillConfig(),
+        rows=["main"],
+        past_peaks={},
+        timezone="Europe/Berlin",
+    )
     assert line(bill, "energy, recovered").amount == pytest.approx(2 * 0.40 + 2 * 0.10)
     ledger.correct("main", 3.6e6, OCTOBER.end - 900, OCTOBER.end + 900)
     assert october.series("corrected")[0, -1] == pytest.approx(1.8e6)
@@ -449,9 +475,7 @@ def test_a_profile_of_thousands_of_rows_has_exact_room_and_no_series_that_nobody
 
 def test_the_months_of_a_time_begin_at_local_midnight() -> None:
     zone = ZoneInfo("Europe/Berlin")
-    begin, end = (
-        int(datetime(2026, *day, tzinfo=zone).timestamp()) * 10**9 for day in ((10, 31), (12, 1))
-    )
+    begin, end = (int(datetime(2026, *day, tzinfo=zone).timestamp()) * 10**9 for day in ((10, 31), (12, 1)))
     november = int(datetime(2026, 11, 1, tzinfo=zone).timestamp()) * 10**9
     assert list(months_between(begin, end, zone)) == ["2026-10", "2026-11"]
     assert months_between(begin, end, zone)["2026-11"] == november == begin + 86400 * 10**9

@@ -52,7 +52,7 @@ def test_a_new_peak_is_announced_before_its_interval_ends() -> None:
     assert ("bill_peak", "bill") not in stage.firing()
     drawing(stage, 300, 2000)
     drawing(stage, 120, 4000)
-    assert stage.value("budget_demand_watts", "bill") == pytest.approx((300 * 2 + 600 * 4) / 0.9, rel=0.02)  # fmt: skip
+    assert stage.value("budget_demand_watts", "bill") == pytest.approx((300 * 2 + 600 * 4) / 0.9, rel=0.02)
     assert stage.value("budget_peak_ratio", "bill") == pytest.approx(10 / 9, rel=0.02)
     assert stage.value("budget_peak_watts", "bill") == pytest.approx(2000, rel=0.01)
     assert ("bill_peak", "bill") in stage.firing()
@@ -70,7 +70,9 @@ def test_a_new_peak_is_announced_before_its_interval_ends() -> None:
 
 def test_a_contract_is_of_the_building_and_nested_circuits_count_once() -> None:
     """2.8 kW of machines are 3.64 kW at the meter, above the 3 that are agreed."""
-    text = EXCESS.replace("tariff = 0.2", "tariff = 0.2\npue = 1.3").replace("contract_kw = 3", 'contract_kw = 3\ncircuits = ["main", "sub"]')  # fmt: skip
+    text = EXCESS.replace("tariff = 0.2", "tariff = 0.2\npue = 1.3").replace(
+        "contract_kw = 3", 'contract_kw = 3\ncircuits = ["main", "sub"]'
+    )
     text += '[circuits.sub]\nparent = "main"\nbreaker = 16\n'
     stage = beginning(text)
     readings = [meter("main", watts=2800.0), meter("sub", watts=1900.0)]
@@ -106,9 +108,7 @@ def test_a_contract_without_a_charge_of_demand_announces_nothing() -> None:
     assert math.isnan(stage.value("budget_peak_ratio", "bill"))
 
 
-def test_without_a_contract_the_first_day_compares_with_nothing_and_the_next_with_its_peak() -> (
-    None
-):
+def test_without_a_contract_the_first_day_compares_with_nothing_and_the_next_with_its_peak() -> None:
     """Else each interval of a new site would be a new peak; a steady load never is one."""
     stage = beginning(SITE.replace("contract_kw = 3", ""))
     drawing(stage, 3600, 1000, every=10)
@@ -158,9 +158,7 @@ def test_a_restart_leaves_a_gap_that_a_counter_closes_and_a_budget_fills_otherwi
 
 
 @pytest.mark.parametrize("counter", [None, 3600.0, 360_000.0], ids=["no counter", "Wh", "0.1 kWh"])
-def test_an_hours_energy_over_a_kill_is_within_a_hundredth_or_says_what_is_missing(
-    counter: float | None,
-) -> None:
+def test_an_hours_energy_over_a_kill_is_within_a_hundredth_or_says_what_is_missing(counter: float | None) -> None:
     """An hour of a load that moves between 1 and 3 kW; killed after 33 minutes, seven seconds after a
     checkpoint, back after four minutes."""
     truth = 0.0
@@ -176,9 +174,7 @@ def test_an_hours_energy_over_a_kill_is_within_a_hundredth_or_says_what_is_missi
 
     def tick(seconds: float) -> None:
         draw(seconds)
-        joules = (
-            {} if counter is None else {"energy_joules": (7 * 3.6e6 + truth) // counter * counter}
-        )
+        joules = {} if counter is None else {"energy_joules": (7 * 3.6e6 + truth) // counter * counter}
         drawing(stage, seconds, watts(stage.now + seconds), every=seconds, **joules)
 
     tick(1)
@@ -218,16 +214,12 @@ def test_an_hours_energy_over_a_kill_is_within_a_hundredth_or_says_what_is_missi
 def test_thousands_of_rows_are_computed_in_turns_and_come_to_the_same() -> None:
     """200 circuits, 32 a tick: after some ticks each has its month, as when all are computed at once."""
     names = [f"c{number}" for number in range(200)]
-    text = "[site]\ntariff = 0.2\n" + "".join(
-        f"[circuits.{name}]\nbreaker = 30\nvolts = 240\n" for name in names
-    )
+    text = "[site]\ntariff = 0.2\n" + "".join(f"[circuits.{name}]\nbreaker = 30\nvolts = 240\n" for name in names)
     text += f"[budgets.all]\ncircuits = {json.dumps(names)}\nkwh_month = 100000\n"
     stage = Stage(text, rules=())
     seen = set()
     for _ in range(150):
-        stage.play(
-            60, meters=[meter(name, watts=10.0 * n) for n, name in enumerate(names)], every=60
-        )
+        stage.play(60, meters=[meter(name, watts=10.0 * n) for n, name in enumerate(names)], every=60)
         seen.add(stage.live.months._next)
     assert seen == {32, 64, 96, 128, 160, 192, 200}
     profile = stage.live.months.ledger.profile
@@ -235,24 +227,25 @@ def test_thousands_of_rows_are_computed_in_turns_and_come_to_the_same() -> None:
     # What is shown was computed up to eight minutes ago.
     now = stage.wall() / 1e9
     energy = month_energy(profile, now, profile.month.prices(0.2, ()))
-    assert stage.value("budget_month_joules", "all") == pytest.approx(
-        energy.measured.sum(), rel=0.05
-    )
-    assert stage.value("budget_month_forecast_joules", "all") == pytest.approx(
-        energy.whole.sum(), rel=1e-3
-    )
+    assert stage.value("budget_month_joules", "all") == pytest.approx(energy.measured.sum(), rel=0.05)
+    assert stage.value("budget_month_forecast_joules", "all") == pytest.approx(energy.whole.sum(), rel=1e-3)
     assert stage.value("budget_peak_watts", "all") == pytest.approx(10 * 199 * 100, rel=0.01)
 
 
 def test_a_circuit_of_which_nothing_is_known_is_named_and_is_no_zero() -> None:
     """A budget of two circuits, one without any reading."""
-    text = SITE + '[circuits.dark]\nbreaker = 20\nvolts = 240\nnodes = ["n"]\n[nodes.n]\n[budgets.both]\ncircuits = ["main", "dark"]\nkwh_month = 1000\n'  # fmt: skip
+    text = (
+        SITE
+        + '[circuits.dark]\nbreaker = 20\nvolts = 240\nnodes = ["n"]\n[nodes.n]\n[budgets.both]\ncircuits = ["main", "dark"]\nkwh_month = 1000\n'
+    )
     stage = beginning(text)
     drawing(stage, 4000, 1000, every=60)
     assert stage.snapshots is not None
     names = stage.snapshots.budget.names
     assert "without dark" in stage.snapshots.budget.facts[names.index("both")]["so_far"]
-    assert stage.value("budget_month_forecast_joules", "both") == pytest.approx(stage.value("budget_month_forecast_joules", "b"))  # fmt: skip
+    assert stage.value("budget_month_forecast_joules", "both") == pytest.approx(
+        stage.value("budget_month_forecast_joules", "b")
+    )
 
 
 def test_reactive_energy_comes_from_the_meter() -> None:
@@ -261,7 +254,7 @@ def test_reactive_energy_comes_from_the_meter() -> None:
     drawing(stage, 60, 1000, power_factor=0.8)
     profile = stage.live.months.ledger.profile
     assert isinstance(profile, LoadProfile)
-    assert profile.series("reactive").sum() == pytest.approx(750 * profile.series("reactive_seconds").sum())  # fmt: skip
+    assert profile.series("reactive").sum() == pytest.approx(750 * profile.series("reactive_seconds").sum())
     assert profile.series("reactive_seconds").sum() > 0
 
 

@@ -46,9 +46,14 @@ MOST = 2 * 10_200 + 500
 
 
 def capped(
-    text: str, below: float, by: Literal["ratio", "priority", "job"] = "ratio", circuit: str = "row",
-    gpus: tuple[CappableGpu, ...] = (), measured: tuple[ModelThroughput, ...] = (), margin: float = 0.0,
-) -> CapPlan:  # fmt: skip
+    text: str,
+    below: float,
+    by: Literal["ratio", "priority", "job"] = "ratio",
+    circuit: str = "row",
+    gpus: tuple[CappableGpu, ...] = (),
+    measured: tuple[ModelThroughput, ...] = (),
+    margin: float = 0.0,
+) -> CapPlan:
     """The plan of a site that is written as TOML."""
     site = decode("site.toml", tomllib.loads(text))
     asked = CapRequest(circuit=circuit, below_watts=below, by=by, margin_watts=margin)
@@ -61,7 +66,7 @@ def committed_with(text: str, plan: CapPlan, circuit: str = "row") -> float:
     nodes = {
         name: msgspec.structs.replace(spec, cap_watts=next((c.to_watts for c in plan.caps if c.node == name), None))
         for name, spec in site.nodes.items()
-    }  # fmt: skip
+    }
     changed: PowerConfig = msgspec.structs.replace(site, nodes=nodes)
     answer = planned(_toml(changed))
     return next(one.committed_watts for one in answer.circuits if one.id == circuit)
@@ -116,9 +121,7 @@ def test_caps_follow_the_curve_of_the_supplies() -> None:
     """Of 10,200 W at the wall 9,788 W are inside. At 200 W a GPU 5,788 W are, 29.2 % of what six supplies of
     3.3 kW are rated for: they are 94.6 % efficient there, not 96 % as at half load."""
     text = (
-        ROW.replace('"d1", "d2"', '"d1"')
-        .replace("other_w = 500", "")
-        .replace('[nodes.d2]\nprofile = "dgx-h100"\n', "")
+        ROW.replace('"d1", "d2"', '"d1"').replace("other_w = 500", "").replace('[nodes.d2]\nprofile = "dgx-h100"\n', "")
     )
     plan = capped(text, 1_000.0)
     assert {cap.to_watts for cap in plan.caps} == {200}
@@ -142,9 +145,8 @@ def test_cap_plan_and_live_state_agree_on_what_a_limit_allows(limit: int) -> Non
         return next(c.committed_watts for c in [*plan.panels, *plan.circuits] if c.id == name)
 
     gpus = tuple(
-        CappableGpu(node, index, "H100", float(limit), 200.0, 700.0)
-        for node in ("d1", "d2") for index in range(8)
-    )  # fmt: skip
+        CappableGpu(node, index, "H100", float(limit), 200.0, 700.0) for node in ("d1", "d2") for index in range(8)
+    )
     stage = Stage(CHAIN, limits={"d1": 8.0 * limit, "d2": 8.0 * limit}, gpus=8)
     stage.play(1, gpu={"d1": 900.0, "d2": 900.0})
     for name in ("row", "main"):
@@ -159,9 +161,7 @@ def test_cap_plan_and_live_state_agree_on_what_a_limit_allows(limit: int) -> Non
 def test_a_node_that_is_described_by_its_watts_counts_once() -> None:
     """Its GPUs are in them: with the limits in force it draws what it says, and 200 W less with 200 W less."""
     text = "[circuits.row]\nbreaker = 40\nvolts = 240\nnodes = ['d1', 'h']\n[nodes.d1]\nwatts = 2000\n[nodes.h]\nhost_watts = 460\n"
-    gpus = tuple(
-        gpu(n, limit_watts=450.0, default_watts=450.0, floor_watts=100.0) for n in range(2)
-    )
+    gpus = tuple(gpu(n, limit_watts=450.0, default_watts=450.0, floor_watts=100.0) for n in range(2))
     plan = capped(text, 2_500.0 - 200 / 0.92, gpus=gpus)
     assert plan.from_watts == pytest.approx(2_000 + 460 / 0.92)
     assert [cap.to_watts for cap in plan.caps] == [350, 350]
@@ -172,9 +172,7 @@ def test_gpus_of_a_node_that_is_not_configured_are_capped_too() -> None:
     text = "[circuits.row]\nbreaker = 40\nvolts = 240\nnodes = ['d1']\n"
     site = decode("site.toml", tomllib.loads(text))
     gpus = tuple(gpu(n, watts=50.0) for n in range(2))
-    plan = plan_caps(
-        "site.toml", site, CapRequest(circuit="row", below_watts=1_500.0), {"d1": 400.0}, gpus
-    )
+    plan = plan_caps("site.toml", site, CapRequest(circuit="row", below_watts=1_500.0), {"d1": 400.0}, gpus)
     assert plan.from_watts == pytest.approx(400 + 2 * 650 / 0.92, abs=1)
     assert plan.met
     assert {cap.to_watts for cap in plan.caps} == {556}
@@ -232,14 +230,11 @@ def test_half_of_a_node_with_two_cords_counts_on_each_circuit() -> None:
 def test_a_feed_that_carries_what_another_has_lost_is_capped_for_all_of_it() -> None:
     """As a plan with the same loss; it was capped for half of its nodes, as if the other feed were there."""
     text = (
-        ROW.replace(
-            'nodes = ["d1", "d2"]\nother_w = 500', 'redundancy = { group = "g", role = "A" }'
-        )
+        ROW.replace('nodes = ["d1", "d2"]\nother_w = 500', 'redundancy = { group = "g", role = "A" }')
         + "cords = [{ circuit = 'row' }, { circuit = 'b' }]\n"
         "[circuits.b]\nvolts = 208\npoles = 3\nbreaker = 125\nredundancy = { group = 'g', role = 'B' }\n"
     ).replace(
-        'profile = "dgx-h100"\npriority = 5',
-        'profile = "dgx-h100"\ncords = [{ circuit = "row" }, { circuit = "b" }]',
+        'profile = "dgx-h100"\npriority = 5', 'profile = "dgx-h100"\ncords = [{ circuit = "row" }, { circuit = "b" }]'
     )
     site = decode("site.toml", tomllib.loads(text))
     asked = CapRequest(circuit="row", below_watts=15_000.0)
@@ -254,9 +249,7 @@ def test_a_feed_that_carries_what_another_has_lost_is_capped_for_all_of_it() -> 
     assert plan.met
     assert plan.sigma_watts == pytest.approx(0.12 * plan.to_watts, rel=0.01)
     after = planned(text, Suppose(lose=("b",), cap=plan.caps[0].to_watts))
-    assert next(c.committed_watts for c in after.circuits if c.id == "row") == pytest.approx(
-        plan.to_watts, abs=0.5
-    )
+    assert next(c.committed_watts for c in after.circuits if c.id == "row") == pytest.approx(plan.to_watts, abs=0.5)
 
 
 def gpu(index: int, **more: float | None) -> CappableGpu:
@@ -277,10 +270,12 @@ def test_no_cap_is_above_the_default_and_none_below_the_floor() -> None:
 
 
 @given(
-    limits=st.lists(st.tuples(st.integers(100, 800), st.integers(50, 700), st.integers(100, 800)), min_size=1, max_size=8),
+    limits=st.lists(
+        st.tuples(st.integers(100, 800), st.integers(50, 700), st.integers(100, 800)), min_size=1, max_size=8
+    ),
     below=st.integers(500, 9_000),
     by=st.sampled_from(["ratio", "priority"]),
-)  # fmt: skip
+)
 def test_caps_stay_in_bounds_and_meet_what_the_floors_allow(
     limits: list[tuple[int, int, int]], below: int, by: Literal["ratio", "priority"]
 ) -> None:
@@ -288,7 +283,7 @@ def test_caps_stay_in_bounds_and_meet_what_the_floors_allow(
     gpus = tuple(
         gpu(n, limit_watts=float(limit), floor_watts=float(min(floor, default)), default_watts=float(default))
         for n, (limit, floor, default) in enumerate(limits)
-    )  # fmt: skip
+    )
     text = ROW.replace('"d1", "d2"', '"d1"').replace('[nodes.d2]\nprofile = "dgx-h100"\n', "")
     plan = capped(text, float(below), by, gpus=gpus)
     least = capped(text, 1.0, gpus=gpus)
@@ -498,7 +493,7 @@ def test_the_command_prints_the_caps_and_the_commands_and_applies_nothing(tmp_pa
     assert (code, {cap["node"] for cap in json.loads(text)["caps"]}) == (0, {"d2"})
     code, text = run(ROW, "--circuit", "row", "--below", "9kW")
     assert (code, "caps alone are not enough" in text) == (1, True)
-    assert run(ROW.replace('"d2"]', '"d2", "x"]') + "[nodes.x]\n", "--circuit", "row", "--below", "18kW")[0] == 3  # fmt: skip
+    assert run(ROW.replace('"d2"]', '"d2", "x"]') + "[nodes.x]\n", "--circuit", "row", "--below", "18kW")[0] == 3
     code, text = run(ROW, "--circuit", "rows", "--below", "18kW")
     assert (code, "there is no 'rows'" in text) == (64, True)
     assert run(ROW, "--circuit", "row", "--below", "much")[0] == 64
@@ -515,14 +510,10 @@ def test_a_priority_may_be_negative() -> None:
 
 def test_by_job_the_one_that_draws_most_is_capped_first_and_free_gpus_before() -> None:
     def gpu(number: int, job: str | None, watts: float) -> CappableGpu:
-        return CappableGpu(
-            "d1" if number < 8 else "d2", number % 8, "H100", 700.0, 200.0, 700.0, watts, job=job
-        )
+        return CappableGpu("d1" if number < 8 else "d2", number % 8, "H100", 700.0, 200.0, 700.0, watts, job=job)
 
     holders = ["", "slurm 7 of bob", "slurm 7 of bob", *["slurm 9 of ada"] * 4, None]
-    gpus = tuple(
-        gpu(n, holders[n % 8], 650.0 if n % 8 == 2 or n % 8 > 4 else 300.0) for n in range(16)
-    )
+    gpus = tuple(gpu(n, holders[n % 8], 650.0 if n % 8 == 2 or n % 8 > 4 else 300.0) for n in range(16))
 
     def touched(below: float) -> dict[str, set[float]]:
         """Return the caps by holder."""

@@ -27,9 +27,7 @@ from tests.power.sites import planned
 
 HERE = Path(__file__).parent / "cases"
 Case = dict[str, Any]
-CASES: list[Case] = [
-    case for file in sorted(HERE.glob("*.toml")) for case in tomllib.loads(file.read_text())["case"]
-]
+CASES: list[Case] = [case for file in sorted(HERE.glob("*.toml")) for case in tomllib.loads(file.read_text())["case"]]
 
 NOT_YET: dict[str, str] = {}
 """Ids of cases that the planning code answers wrongly today, with the reason."""
@@ -55,9 +53,7 @@ def _supposed(case: Case) -> dict[str, Any]:
 def answered(case: Case, plan: PlanResult, key: str) -> Any:
     """Return what the plan answers to a key of `[case.answer]`: `cases/solve.py` lists them."""
     if key == "note":
-        return (
-            case["answer"][key] if case["answer"][key] in " ".join(plan.notices) else plan.notices
-        )
+        return case["answer"][key] if case["answer"][key] in " ".join(plan.notices) else plan.notices
     named = [one.id for one in (*plan.circuits, *plan.panels)]
     named += [one.id for one in plan.nodes] + [one.id for one in plan.budgets]
     name = max((one for one in named if key.startswith(f"{one}.")), key=len)
@@ -118,9 +114,7 @@ def of_circuit(case: Case, found: CircuitPlan, what: str) -> Any:
 
 def smallest_breaker(case: Case, name: str) -> int | None:
     """Return the smallest standard breaker with which the plan has no alert of a limit."""
-    american = (
-        re.search('region = "(US|CA|MX|JP|TW)"', case["site"]) or "region" not in case["site"]
-    )
+    american = re.search('region = "(US|CA|MX|JP|TW)"', case["site"]) or "region" not in case["site"]
     for size in NEC_SIZES if american else IEC_SIZES:
         text = re.sub(rf"(circuits\.{name} = {{ breaker = )\d+", rf"\g<1>{size}", case["site"])
         plan = planned(text, Suppose(**_supposed(case)))
@@ -188,11 +182,11 @@ def test_the_answers_are_what_the_script_works_out() -> None:
     names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
     names |= {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names)
-    done = subprocess.run([sys.executable, "-I", str(script), "--check"], capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run([sys.executable, "-I", str(script), "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("id_", ["us-plan-cap-below-floor", "us-move-second-rig", "rack-2n-dgx-lose", "lab-add-dgx"])  # fmt: skip
+@pytest.mark.parametrize("id_", ["us-plan-cap-below-floor", "us-move-second-rig", "rack-2n-dgx-lose", "lab-add-dgx"])
 def test_the_command_answers_what_the_planning_code_does(id_: str, tmp_path: Path) -> None:
     """`kilowatch plan --json` with the options of the case."""
     case = next(case for case in CASES if case["id"] == id_)
@@ -201,12 +195,10 @@ def test_the_command_answers_what_the_planning_code_does(id_: str, tmp_path: Pat
     asked = case["suppose"]
     options = [word for name in asked.get("lose", []) for word in ("--lose", name)]
     options += [word for what, at in asked.get("add", []) for word in ("--add", what, "--on", at)]
-    options += [word for node, at in asked.get("move", {}).items() for word in ("--move", f"{node}={at}")]  # fmt: skip
+    options += [word for node, at in asked.get("move", {}).items() for word in ("--move", f"{node}={at}")]
     options += ["--cap", str(asked["cap"])] if "cap" in asked else []
     shown = CliRunner().invoke(main, ["plan", "--config", str(file), "--json", *options])
-    assert shown.exit_code == {True: 0, False: 1, None: 3}[json.loads(shown.stdout)["holds"]], (
-        shown.stderr
-    )
+    assert shown.exit_code == {True: 0, False: 1, None: 3}[json.loads(shown.stdout)["holds"]], shown.stderr
     plan = json.loads(shown.stdout)
     for key, value in case["answer"].items():
         name, _, what = key.partition(".")

@@ -6,14 +6,7 @@ import tomllib
 
 import pytest
 
-from power.devices.catalogue import (
-    CARDS,
-    SYSTEMS,
-    clock_command,
-    find_card,
-    find_system,
-    limit_command,
-)
+from power.devices.catalogue import CARDS, SYSTEMS, clock_command, find_card, find_system, limit_command
 from power.plan.plan import Suppose
 from power.report.cluster_parts import parts_of
 from power.site.decode import decode
@@ -75,7 +68,7 @@ def test_a_card_that_is_not_known_is_described_by_its_watts() -> None:
 def test_several_models_in_one_node() -> None:
     """Watts add up; a cap binds each model as far as it goes."""
     found = machine("gpus = ['2x RTX 4090', '1x A6000']\nhost_watts = 200\n")
-    assert [(part.count, part.card.id) for part in found.parts] == [(2, "rtx-4090"), (1, "rtx-a6000")]  # fmt: skip
+    assert [(part.count, part.card.id) for part in found.parts] == [(2, "rtx-4090"), (1, "rtx-a6000")]
     assert found.gpus == 3
     assert found.committed_watts == pytest.approx((2 * 450 + 300 + 200) / 0.92)
     assert found.floor_watts == 150
@@ -90,8 +83,7 @@ def test_several_models_in_one_node() -> None:
 def test_the_cap_of_several_models_meets_the_limit() -> None:
     """On 15 A of 120 V: a cap that counts the smaller cards with what they draw."""
     text = (
-        "region = 'US'\n[circuits.a]\nbreaker = 15\nnodes = ['rig']\n"
-        "[nodes.rig]\ngpus = ['2x RTX 4090', '1x A6000']\n"
+        "region = 'US'\n[circuits.a]\nbreaker = 15\nnodes = ['rig']\n[nodes.rig]\ngpus = ['2x RTX 4090', '1x A6000']\n"
     )
     (plan,) = planned(text).circuits
     assert plan.cap is not None
@@ -110,7 +102,7 @@ def test_a_configured_cap_below_the_floor_is_planned_with_the_floor() -> None:
 
 def test_the_report_counts_every_model() -> None:
     """Names, memory and watts."""
-    site = decode("s", tomllib.loads(CIRCUIT + "gpus = ['2x RTX 4090', '1x A6000', '1x RTX 4090']\n"))  # fmt: skip
+    site = decode("s", tomllib.loads(CIRCUIT + "gpus = ['2x RTX 4090', '1x A6000', '1x RTX 4090']\n"))
     (part,) = parts_of("s", site)
     assert part.gpus == {"GeForce RTX 4090": 3, "RTX A6000": 1}
     assert sum(gb for _, gb in part.pools_gb) == 3 * 24 + 48
@@ -149,13 +141,9 @@ def test_boards_of_amd_draw_their_gpus_and_the_host_of_a_dgx_h100(board: str) ->
         assert system.needed * system.supply_watts >= system.max_watts
 
 
-@pytest.mark.parametrize(
-    ("id_", "watts"), [("orv3-shelf-18kw", 15_000), ("orv3-shelf-33kw", 27_500)]
-)
+@pytest.mark.parametrize(("id_", "watts"), [("orv3-shelf-18kw", 15_000), ("orv3-shelf-33kw", 27_500)])
 @pytest.mark.parametrize("volts", [415, 480])
-def test_a_power_shelf_carries_what_it_does_with_one_rectifier_less(
-    id_: str, watts: float, volts: int
-) -> None:
+def test_a_power_shelf_carries_what_it_does_with_one_rectifier_less(id_: str, watts: float, volts: int) -> None:
     """On 240 and on 277 V to neutral; with one rectifier dead it is full."""
     text = f"region = 'US'\n[circuits.o]\nbreaker = 60\npoles = 3\nvolts = {volts}\n[nodes.s]\nprofile = '{id_}'\ncords = [{{ circuit = 'o' }}]\n"
     found = lay_out("site.toml", decode("site.toml", tomllib.loads(text))).machines["s"]
@@ -176,7 +164,9 @@ def test_a_power_shelf_carries_what_it_does_with_one_rectifier_less(
         )
 
 
-@pytest.mark.parametrize(("id_", "watts"), [("gb200-nvl72-132kw", 132_000), ("gb300-nvl72", 140_000), ("gb300-nvl72-142kw", 142_000)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("id_", "watts"), [("gb200-nvl72-132kw", 132_000), ("gb300-nvl72", 140_000), ("gb300-nvl72-142kw", 142_000)]
+)
 def test_racks_have_the_published_figures_with_their_source(id_: str, watts: float) -> None:
     """The smallest was 120 kW for all of them."""
     system = find_system("profile", id_)

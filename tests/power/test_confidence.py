@@ -63,9 +63,7 @@ def test_an_overload_that_is_assumed_wakes_nobody() -> None:
     assert np.isnan(stage.value("budget_level_ratio", "house"))
     assert np.isnan(stage.value("ups_load_ratio", "u"))
     assert np.isnan(stage.value("supply_load_ratio", "n1"))
-    assert stage.facts("a")["assumed"].endswith(
-        "n1, n2: silent, counted with all that may be drawn"
-    )
+    assert stage.facts("a")["assumed"].endswith("n1, n2: silent, counted with all that may be drawn")
     assert stage.facts("a")["band"] == "not known, as part of its load is assumed"
 
 
@@ -130,9 +128,7 @@ def test_gpus_that_were_not_read_are_assumed(limits_known: bool) -> None:
         assert told(stage) == set()
     assert stage.value("circuit_load_ratio", "a") > 1
     assert 0.7 < stage.value("circuit_assumed_watts", "a") / stage.value("circuit_watts", "a") < 0.9
-    assert stage.facts("a")["assumed"].endswith(
-        "GPUs that were not read, counted with their limits"
-    )
+    assert stage.facts("a")["assumed"].endswith("GPUs that were not read, counted with their limits")
 
 
 def test_with_a_meter_nothing_is_assumed() -> None:
@@ -183,7 +179,7 @@ def test_a_slight_part_changes_nothing() -> None:
     """One GPU of many is lost, and its limit counts: the model of the others is less sure than that."""
     stage = Stage(SITE, limits=LIMITS, gpus=2)
     drawn = {"n1": 870.0, "n2": 870.0}
-    some: dict[str, Any] = {"gpus_unread": np.array([0.04, 0.0]), "unread_limit_watts": np.array([18.0, 0.0])}  # fmt: skip
+    some: dict[str, Any] = {"gpus_unread": np.array([0.04, 0.0]), "unread_limit_watts": np.array([18.0, 0.0])}
     stage.play(90, gpu=drawn, **some)
     assert 0 < stage.value("circuit_assumed_watts", "a") < 0.05 * stage.value("circuit_watts", "a")
     assert "E03" in told(stage)

@@ -84,9 +84,7 @@ def test_three_lines_are_enough_and_15_has_two_spellings() -> None:
 
 def test_a_pair_on_one_panel_is_not_independent() -> None:
     """Allowed, and said."""
-    text = "[panels.p]\nvolts = 240\n" + PAIR.replace(
-        "volts = 240\npf", "panel = 'p'\npoles = 2\npf"
-    )
+    text = "[panels.p]\nvolts = 240\n" + PAIR.replace("volts = 240\npf", "panel = 'p'\npoles = 2\npf")
     assert any("not independent" in notice for notice in planned(text).notices)
 
 
@@ -101,9 +99,7 @@ def test_a_cap_below_the_floor_is_said() -> None:
     """No such card takes 250 W: the plan is made with 400 W, and says so."""
     plan = planned(RIG.format(gpus="4x RTX 5090", amps=15, volts=120), Suppose(cap=250))
     assert circuit(plan, "office").watts == pytest.approx((4 * 400 + 250) / 0.9, rel=0.01)
-    assert plan.notices == [
-        "--cap 250: the cards of rig1 take no less than 400 W, and are planned with that"
-    ]
+    assert plan.notices == ["--cap 250: the cards of rig1 take no less than 400 W, and are planned with that"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +151,7 @@ def test_a_plan_for_people_fits_a_terminal(tmp_path: Path) -> None:
     """No line is wider than 80, and every rule is said in words."""
     file = tmp_path / "rig.toml"
     file.write_text(RIG.format(gpus="4x RTX 5090", amps=15, volts=120) + "[nodes.nas]\n")
-    arguments = ["plan", "--config", str(file), "--add", "rtx-5090:2", "--on", "office", "--cap", "250"]  # fmt: skip
+    arguments = ["plan", "--config", str(file), "--add", "rtx-5090:2", "--on", "office", "--cap", "250"]
     lines = CliRunner().invoke(main, arguments).stdout.splitlines()
     assert max(map(len, lines)) <= WIDTH
     assert "    ! above its continuous limit, which holds for 3 hours and more (E02)" in lines
@@ -180,9 +176,9 @@ def test_plan_and_report_on_the_command_line(tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, ["plan", "--config", str(file), "--json"])
     assert shown.exit_code == 1
     office = json.loads(shown.stdout)["circuits"][0]
-    promised = {"id", "watts", "amps", "rated_amps", "continuous_amps", "load_ratio", "trip_seconds", "alerts"}  # fmt: skip
+    promised = {"id", "watts", "amps", "rated_amps", "continuous_amps", "load_ratio", "trip_seconds", "alerts"}
     assert promised <= set(office)
-    people = CliRunner().invoke(main, ["plan", "--config", str(file), "--add", "l4:2", "--on", "office"])  # fmt: skip
+    people = CliRunner().invoke(main, ["plan", "--config", str(file), "--add", "l4:2", "--on", "office"])
     assert "may trip earlier or later" in people.stdout
     assert CliRunner().invoke(main, ["report", "--config", str(file)]).exit_code == 0
     wrong = CliRunner().invoke(main, ["plan", "--config", str(file), "--watts", "rig2=5"])

@@ -84,9 +84,7 @@ def random_site(seed: int) -> str:
             text += f'[circuits.c{number}{side}]\nparent = "{top}"\npoles = 3\nbreaker = 60\nother_w = {pick.choice([0, pick.randint(5, 900)])}\nredundancy = {{ group = "g", role = "{side}{number}", scheme = "{scheme}" }}\n'
     for number in range(6):
         cords = pick.sample(names, pick.randint(1, 3))
-        listed = ", ".join(
-            f'{{ circuit = "{name}", psu = {k + 1} }}' for k, name in enumerate(cords)
-        )
+        listed = ", ".join(f'{{ circuit = "{name}", psu = {k + 1} }}' for k, name in enumerate(cords))
         text += f'[nodes.n{number}]\ngpus = "4x H100 PCIe"\nsupply = {{ tier = "titanium", watts = 2400, count = {len(cords)} }}\ncords = [{listed}]\n'
     return text
 
@@ -119,12 +117,10 @@ def test_all_losses_at_once_are_each_loss_alone(seed: int) -> None:
             wanted[0][outcome.row[mine]] = outcome.watts[mine]
             wanted[1][outcome.row[mine]] = outcome.amps[mine]
             fed = np.append(~dark, np.zeros(len(alone.elements) - count, dtype=bool))
-            np.testing.assert_allclose(wanted[0][fed], flow.watts[fed], atol=1.0, rtol=1e-3, err_msg=case.name)  # fmt: skip
-            np.testing.assert_allclose(wanted[1][fed], flow.highest[fed], atol=0.01, rtol=1e-3, err_msg=case.name)  # fmt: skip
-            powered = set(
-                topology.network.cord_machine[~dark[topology.network.cord_circuit]].tolist()
-            )
-            had = set(topology.network.cord_machine[~all_at_once.dead[topology.network.cord_circuit]].tolist())  # fmt: skip
+            np.testing.assert_allclose(wanted[0][fed], flow.watts[fed], atol=1.0, rtol=1e-3, err_msg=case.name)
+            np.testing.assert_allclose(wanted[1][fed], flow.highest[fed], atol=0.01, rtol=1e-3, err_msg=case.name)
+            powered = set(topology.network.cord_machine[~dark[topology.network.cord_circuit]].tolist())
+            had = set(topology.network.cord_machine[~all_at_once.dead[topology.network.cord_circuit]].tolist())
             assert set(case.unfed) == had - powered
 
 
@@ -191,13 +187,9 @@ def test_a_ups_that_names_its_nodes_carries_them_and_takes_them_along() -> None:
     [ups] = plan.limits
     assert (ups.id, ups.alerts) == ("u", ["E14"])
     assert ups.load_ratio == pytest.approx(1100 / 900, abs=0.001)
-    assert [(loss.lost, loss.unfed) for loss in plan.losses] == [
-        (("a",), ["n", "m"]), (("u",), ["n"])
-    ]  # fmt: skip
+    assert [(loss.lost, loss.unfed) for loss in plan.losses] == [(("a",), ["n", "m"]), (("u",), ["n"])]
     without = planned(BESIDE, Suppose(lose=["u"]))
-    assert {node.id: (node.dark, node.watts) for node in without.nodes} == {
-        "n": (True, 0.0), "m": (False, 500.0)
-    }  # fmt: skip
+    assert {node.id: (node.dark, node.watts) for node in without.nodes} == {"n": (True, 0.0), "m": (False, 500.0)}
     assert circuit(without, "a").watts == 500.0
 
 
@@ -217,18 +209,15 @@ nodes.d = { profile = "PROFILE", cords = [{ circuit = "A", psu = "1-FIRST" }, { 
 
 
 @pytest.mark.parametrize(
-    ("profile", "first", "load"),
-    [("dgx-h100", 4, 1.48), ("dgx-b200", 3, 1.36), ("dgx-h100", 3, None)],
+    ("profile", "first", "load"), [("dgx-h100", 4, 1.48), ("dgx-b200", 3, 1.36), ("dgx-h100", 3, None)]
 )
 def test_supplies_that_cant_carry_their_machine_after_a_loss_are_said(
     profile: str, first: int, load: float | None
 ) -> None:
     """Two supplies of 3.3 kW can't carry a DGX H100, and three no DGX B200; three carry a DGX H100."""
     text = UNEVEN.replace("PROFILE", profile).replace("FIRST", str(first))
-    found = [note for note in planned(text.replace("NEXT", str(first + 1))).notices if "supplies on" in note]  # fmt: skip
+    found = [note for note in planned(text.replace("NEXT", str(first + 1))).notices if "supplies on" in note]
     if load is None:
         assert found == []
     else:
-        assert found == [
-            f"nodes.d: after the loss of A its supplies on B would be {load:.0%} loaded, and switch off"
-        ]
+        assert found == [f"nodes.d: after the loss of A its supplies on B would be {load:.0%} loaded, and switch off"]

@@ -25,9 +25,7 @@ from telemetry.errors import ConfigError
         (Conversion.ECO, 300, 0.5, 0.967),
     ],
 )
-def test_the_published_figure(
-    kind: Conversion | None, rated: float, load: float, least: float
-) -> None:
+def test_the_published_figure(kind: Conversion | None, rated: float, load: float, least: float) -> None:
     """At the load for which it is published."""
     assert efficiency(conversion_points(kind, rated), load) == pytest.approx(least, abs=0.0002)
 

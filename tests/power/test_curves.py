@@ -22,6 +22,4 @@ def test_many_values_are_looked_up_as_few_are_searched(name: str) -> None:
     anywhere = np.random.default_rng(1).uniform(-0.5, 4.0, 3 * _CELLS)
     beside = [np.nextafter(at, 9.0), at, np.nextafter(at, -9.0), [np.nan, np.inf, -np.inf]]
     x = np.concatenate([anywhere, *beside])
-    np.testing.assert_allclose(
-        _Interpolation(at, values)(x), np.interp(x, at, values), rtol=1e-13, atol=1e-15
-    )
+    np.testing.assert_allclose(_Interpolation(at, values)(x), np.interp(x, at, values), rtol=1e-13, atol=1e-15)

@@ -41,7 +41,7 @@ def test_the_earliest_edge_is_derated_and_the_latest_is_not(
     assert latest_amps(32, curve, ambient) == pytest.approx(tested)
     own, derated = band(curve, 32), band(curve, 32).derated(effective, tested)
     for law, at in ((own.latest, tested), (own.earliest, effective), (own.nominal, effective)):
-        edge = derated.latest if law is own.latest else derated.earliest if law is own.earliest else derated.nominal  # fmt: skip
+        edge = derated.latest if law is own.latest else derated.earliest if law is own.earliest else derated.nominal
         assert edge.pickup * effective == pytest.approx(law.pickup * at)
         amps = [one.from_ratio * effective for one in edge.laws]
         beside = effective if law is own.earliest else tested
@@ -140,10 +140,12 @@ def test_simulated_breakers_between_cool_and_derated_trip_inside_their_bands() -
     grouping = random.uniform(0.6, 1.0, count)
     real = random.uniform(grouping, 1.0)
     ratio = random.uniform(1.0, 4.0, count)
-    element = Element.of([
-        band(Curve(STANDARDS[n].name), 1.0 * STANDARDS[n].rated_amps).derated(part, 1.0)
-        for n, part in zip(breakers.standard, grouping, strict=True)
-    ])  # fmt: skip
+    element = Element.of(
+        [
+            band(Curve(STANDARDS[n].name), 1.0 * STANDARDS[n].rated_amps).derated(part, 1.0)
+            for n, part in zip(breakers.standard, grouping, strict=True)
+        ]
+    )
     hours = np.full(count, 7200.0)
     breakers.magnetic = breakers.magnetic / real  # a magnet feels neither heat nor neighbours
     opens = breakers.trip_after(ratio / real, hours, 1500)

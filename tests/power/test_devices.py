@@ -122,9 +122,7 @@ def test_what_the_class_must_bear(curve: Curve, rated: float, ratio: float, seco
 
 
 @pytest.mark.parametrize(("curve", "rated", "ratio", "seconds", "tight"), TRIPS)
-def test_what_the_class_must_open(
-    curve: Curve, rated: float, ratio: float, seconds: float, tight: bool
-) -> None:
+def test_what_the_class_must_open(curve: Curve, rated: float, ratio: float, seconds: float, tight: bool) -> None:
     """A device that takes all the time that its standard allows is inside the band; and where the band's
     form can follow the standard, nothing later is."""
     earliest, nominal, latest = times(band(curve, rated), ratio)
@@ -137,12 +135,8 @@ def test_what_the_class_must_open(
 
 
 @pytest.mark.parametrize("tr", [4.0, 16.0, 24.0])
-@pytest.mark.parametrize(
-    ("ratio", "latest_over_tr", "least"), [(1.5, 25.0, 0.7), (6.0, 1.0, 0.8), (7.2, 0.69, 0.8)]
-)
-def test_a_trip_unit_follows_its_dials(
-    tr: float, ratio: float, latest_over_tr: float, least: float
-) -> None:
+@pytest.mark.parametrize(("ratio", "latest_over_tr", "least"), [(1.5, 25.0, 0.7), (6.0, 1.0, 0.8), (7.2, 0.69, 0.8)])
+def test_a_trip_unit_follows_its_dials(tr: float, ratio: float, latest_over_tr: float, least: float) -> None:
     """Long-time: the maker's times at 1.5, 6 and 7.2 Ir, and his tolerance below them."""
     found = band(Curve.LSI, 800, LsiSettings(tr=tr))
     earliest, _, latest = times(found, ratio)
@@ -223,16 +217,8 @@ def circuit(text: str) -> Circuit:
         ("JP", "breaker = 20\n", 16),
         ("US", "breaker = 30\ncurve = 'hydraulic-magnetic'\n", 24),
         ("DE", "breaker = 30\ncurve = 'hydraulic-magnetic'\n", 30),
-        (
-            "DE",
-            "breaker = 400\nvolts = 400\npoles = 3\ncurve = 'LSI'\nlsi = {ir = 0.9, tr = 8}\n",
-            360,
-        ),
-        (
-            "US",
-            "breaker = 400\nvolts = 480\npoles = 3\ncurve = 'LSI'\nlsi = {ir = 0.9, tr = 8}\n",
-            288,
-        ),
+        ("DE", "breaker = 400\nvolts = 400\npoles = 3\ncurve = 'LSI'\nlsi = {ir = 0.9, tr = 8}\n", 360),
+        ("US", "breaker = 400\nvolts = 480\npoles = 3\ncurve = 'LSI'\nlsi = {ir = 0.9, tr = 8}\n", 288),
         ("DE", "breaker = 16\nconnector = 'C13'\n", 10),
         ("DE", "breaker = 16\nconnector = 'Schuko'\n", 16),
         ("DE", "breaker = 32\nconnector = 'CEE 16'\n", 16),
@@ -246,9 +232,7 @@ def circuit(text: str) -> Circuit:
 )
 def test_the_continuous_limit_is_that_of_the_standard(region: str, more: str, amps: float) -> None:
     """IEC: the rated current, less heat and grouping; NEC: 80 %; never more than the connector bears."""
-    assert circuit(f"region = '{region}'\n[circuits.a]\n{more}").continuous_amps == pytest.approx(
-        amps
-    )
+    assert circuit(f"region = '{region}'\n[circuits.a]\n{more}").continuous_amps == pytest.approx(amps)
 
 
 def test_the_advice_is_never_a_cap_above_what_the_cards_draw() -> None:
@@ -280,15 +264,12 @@ def test_an_iec_circuit_is_quiet_at_its_rated_current_and_pages_above() -> None:
 @pytest.mark.parametrize("curve", ["unknown", "BS1362", "LSI"])
 def test_without_a_band_pages_come_by_load(curve: str) -> None:
     """No time to trip, no heat, and nothing says when it must have tripped; E03 fires above the rating."""
-    text = (
-        f"region = 'US'\n[circuits.a]\nbreaker = 20\ncurve = '{curve}'\nnodes = ['rig']\n"
-        "[nodes.rig]\nwatts = 5000\n"
-    )
+    text = f"region = 'US'\n[circuits.a]\nbreaker = 20\ncurve = '{curve}'\nnodes = ['rig']\n[nodes.rig]\nwatts = 5000\n"
     stage = Stage(text)
     stage.play(60, wall={"rig": 1.5 * 20 * 120 * 0.97})
     assert "E03" in stage.ids("a")
     assert "E04" not in stage.ids("a")
-    for quantity in ("heat_ratio", "trip_earliest_seconds", "trip_nominal_seconds", "trip_latest_seconds"):  # fmt: skip
+    for quantity in ("heat_ratio", "trip_earliest_seconds", "trip_nominal_seconds", "trip_latest_seconds"):
         assert math.isnan(stage.value(f"circuit_{quantity}", "a"))
     words = stage.facts("a")["band"]
     assert words.startswith("not known: ")
@@ -354,10 +335,7 @@ def test_a_cord_carries_no_more_than_its_connector() -> None:
 
     assert len(notices("C13")) == 2
     assert "may draw 13.4 A by its cord into a, above the 10 A of C13" in notices("C13")[0]
-    assert (
-        "26.9 A after the loss of another feed by its cord into a, above the 16 A of C19"
-        in notices("C19")[0]
-    )
+    assert "26.9 A after the loss of another feed by its cord into a, above the 16 A of C19" in notices("C19")[0]
     assert notices("CEE 32") == []
     # Two supplies a feed have a cord each: 13.4 A after the loss.
     assert notices("C19", psu="2") == []
@@ -390,12 +368,8 @@ def test_grouping_and_heat_bind_commitment_and_survivors_too() -> None:
     amps = 2200 / 230 / 0.97
     assert stage.value("circuit_survivor_rated_ratio", "a") == pytest.approx(amps / 11.2, rel=0.03)
     committed = stage.value("circuit_committed_watts", "a") / 230 / 0.97
-    assert stage.value("circuit_committed_rated_ratio", "a") == pytest.approx(
-        committed / 11.2, rel=0.01
-    )
-    plan = next(
-        one for one in planned(text, Suppose(watts={"n": 2600.0})).circuits if one.id == "a"
-    )
+    assert stage.value("circuit_committed_rated_ratio", "a") == pytest.approx(committed / 11.2, rel=0.01)
+    plan = next(one for one in planned(text, Suppose(watts={"n": 2600.0})).circuits if one.id == "a")
     assert plan.survivor_amps == pytest.approx(2600 / 230 / 0.97, rel=0.01)
     assert "E08" in plan.alerts
 
@@ -413,7 +387,9 @@ def test_a_blown_fuse_is_replaced_and_not_switched_on() -> None:
 
 def test_a_plan_says_which_circuits_have_no_trip_time() -> None:
     """With the reason; a device that is declared as unknown needs none."""
-    text = "region = 'DE'\n[circuits.a]\nbreaker = 160\ncurve = 'IEC-C'\n[circuits.b]\nbreaker = 20\ncurve = 'unknown'\n"
+    text = (
+        "region = 'DE'\n[circuits.a]\nbreaker = 160\ncurve = 'IEC-C'\n[circuits.b]\nbreaker = 20\ncurve = 'unknown'\n"
+    )
     plan = planned(text)
     assert [one.trip_known for one in plan.circuits] == [False, False]
     (notice,) = [n for n in plan.notices if "no trip time" in n]

@@ -24,9 +24,7 @@ def restarted(memory: dict[str, Any], seconds_later: float, since: Stage) -> Sta
     return other
 
 
-def drawing(
-    stage: Stage, seconds: float, counter: float | None, watts: float = 1000.0, every: float = 1.0
-) -> None:
+def drawing(stage: Stage, seconds: float, counter: float | None, watts: float = 1000.0, every: float = 1.0) -> None:
     """Let the lab's meter report."""
     stage.play(seconds, meters=[meter("lab", watts=watts, energy_joules=counter)], every=every)
 
@@ -46,7 +44,7 @@ def test_a_meters_counter_covers_the_time_in_which_kilowatch_was_down() -> None:
     assert other.value("circuit_energy_missing_seconds", "lab") == 0
     (found,) = other.live.energy.recovered
     assert found.joules == pytest.approx(KWH, rel=0.01)
-    assert (found.start, found.end) == pytest.approx((stage.wall() / 1e9, stage.wall() / 1e9 + 3600), abs=1)  # fmt: skip
+    assert (found.start, found.end) == pytest.approx((stage.wall() / 1e9, stage.wall() / 1e9 + 3600), abs=1)
 
 
 def test_a_first_step_of_more_than_the_gap_can_hold_is_not_its_energy() -> None:
@@ -63,9 +61,7 @@ def test_a_first_step_of_more_than_the_gap_can_hold_is_not_its_energy() -> None:
     assert other.live.energy.recovered == []
     drawing(other, 3600, 51 * KWH, every=10)
     drawing(other, 1, 52 * KWH)
-    assert other.value("circuit_energy_joules", "lab") - before - counted == pytest.approx(
-        KWH, rel=0.001
-    )
+    assert other.value("circuit_energy_joules", "lab") - before - counted == pytest.approx(KWH, rel=0.001)
 
 
 def test_without_a_counter_the_time_is_missing_and_nothing_is_invented() -> None:
@@ -128,7 +124,9 @@ def test_a_checkpoint_of_2026_1_resumes_its_counter() -> None:
 BILLED = "[bill]\ndemand_charge = 10.0\n" + LAB
 
 
-def counting(stage: Stage, minutes: int, drawn: float, *, watts: float = 1000.0, told: float | None = None, step: float = KWH) -> float:  # fmt: skip
+def counting(
+    stage: Stage, minutes: int, drawn: float, *, watts: float = 1000.0, told: float | None = None, step: float = KWH
+) -> float:
     """Let a meter report twice a minute whose counter moves in steps; return what was drawn in all."""
     for _ in range(2 * minutes):
         drawn += 30 * watts
@@ -172,7 +170,7 @@ def test_a_step_corrects_the_energy_since_the_step_before() -> None:
     corrected = profile.series("corrected")[0]
     whole = corrected[int((stepped - profile.month.start) // 900) + 1 :][:4]
     assert whole == pytest.approx([900 * 100] * 4, rel=0.02)
-    assert np.nanmax(demands(profile, ["lab"], stage.wall() / 1e9, 15)) == pytest.approx(900, rel=0.01)  # fmt: skip
+    assert np.nanmax(demands(profile, ["lab"], stage.wall() / 1e9, 15)) == pytest.approx(900, rel=0.01)
 
 
 def test_a_restart_between_two_steps_loses_nothing_and_counts_nothing_twice() -> None:
@@ -190,7 +188,9 @@ def test_a_restart_between_two_steps_loses_nothing_and_counts_nothing_twice() ->
     counting(stage, 70, drawn)
     whole = 4 * 70 * 60_000 + 300_000
     assert stage.value("circuit_energy_joules", "lab") == pytest.approx(whole, abs=0.01 * KWH)
-    assert month_of(stage).series("recovered").sum() + month_of(stage).energy().sum() == pytest.approx(whole, abs=0.01 * KWH)  # fmt: skip
+    assert month_of(stage).series("recovered").sum() + month_of(stage).energy().sum() == pytest.approx(
+        whole, abs=0.01 * KWH
+    )
     assert stage.value("circuit_energy_missing_seconds", "lab") == 0
 
 

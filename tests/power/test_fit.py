@@ -51,21 +51,27 @@ def halls(draw: st.DrawFn) -> PowerConfig:
     main_breaker = st.sampled_from([None, 80.0, 125.0, 250.0])
     panels = {
         f"P{n}": PanelConfig(
-            volts=volts, wiring=Wiring.WYE, breaker=draw(main_breaker),
+            volts=volts,
+            wiring=Wiring.WYE,
+            breaker=draw(main_breaker),
             source=draw(st.sampled_from([None, "grid", f"utility-{n % 2}"])),
         )
         for n in range(draw(st.integers(2, 4)))
-    }  # fmt: skip
+    }
     circuits: dict[str, CircuitConfig] = {}
     phases = st.sampled_from(["L1", "L2", "L1-L2", "L2-L3", "L1-L2-L3"])
 
     def feed(panel: str, phase: str, group: str | None, role: str) -> CircuitConfig:
         return CircuitConfig(
-            panel=panel, phase=phase, breaker=draw(st.sampled_from([20.0, 32.0, 63.0])),
-            grouping=draw(st.sampled_from([1.0, 0.7])), pf=draw(st.sampled_from([0.97, 1.0])),
-            plug_amps=draw(st.sampled_from([None, None, 16.0])), other_w=draw(st.sampled_from([0.0, 0.0, 700.0])),
+            panel=panel,
+            phase=phase,
+            breaker=draw(st.sampled_from([20.0, 32.0, 63.0])),
+            grouping=draw(st.sampled_from([1.0, 0.7])),
+            pf=draw(st.sampled_from([0.97, 1.0])),
+            plug_amps=draw(st.sampled_from([None, None, 16.0])),
+            other_w=draw(st.sampled_from([0.0, 0.0, 700.0])),
             redundancy=None if group is None else RedundancyConfig(group=group, role=role),
-        )  # fmt: skip
+        )
 
     names = list(panels)
     for number in range(draw(st.integers(1, 4))):
@@ -87,7 +93,7 @@ def halls(draw: st.DrawFn) -> PowerConfig:
     if draw(st.booleans()):
         counted = draw(st.permutations(list(circuits)))[: draw(st.integers(1, 3))]
         budgets["b"] = BudgetConfig(circuits=tuple(counted), kw=draw(st.sampled_from([6.0, 25.0])))
-    return PowerConfig(region="EU", panels=panels, circuits=circuits, nodes=nodes, ups=ups, budgets=budgets)  # fmt: skip
+    return PowerConfig(region="EU", panels=panels, circuits=circuits, nodes=nodes, ups=ups, budgets=budgets)
 
 
 def losses(site: PowerConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -125,16 +131,18 @@ def excess(site: PowerConfig, answer: PlanResult, chain: set[str], *, budgets: b
             limit = min(ups.watts, ups.watts / 0.9 * min(site.circuits[c].pf for c in ups.circuits))
             over.append(sum(watts[c] for c in ups.circuits) / limit - 1)
     over += [
-        plan.kw / plan.limit_kw - 1 for plan in answer.budgets if budgets
+        plan.kw / plan.limit_kw - 1
+        for plan in answer.budgets
+        if budgets
         if plan.limit_kw is not None and chain & set(site.budgets[plan.id].circuits)
-    ]  # fmt: skip
+    ]
     return max(over)
 
 
 def with_load(site: PowerConfig, feeds: Sequence[str], watts: float) -> PowerConfig:
     """The hall with a machine of these watts, a cord into each feed."""
     cords = tuple(CordConfig(circuit=name) for name in feeds)
-    return msgspec.structs.replace(site, nodes={**site.nodes, "new": NodeConfig(watts=watts, cords=cords)})  # fmt: skip
+    return msgspec.structs.replace(site, nodes={**site.nodes, "new": NodeConfig(watts=watts, cords=cords)})
 
 
 def worst(site: PowerConfig, feeds: Sequence[str], watts: float, *, lost: bool) -> float:
@@ -178,7 +186,7 @@ def check_place(site: PowerConfig, place: FitPlace, drawn: float) -> None:
         else:  # what hangs there already is at or over the limit
             assert worst(site, place.feeds, 1.0, lost=lost) >= -2e-3
     fits = max(worst(site, place.feeds, drawn, lost=lost) for lost in (False, True)) <= 1e-6
-    assert place.fits == fits or min(abs(r.watts or 1.0) for r in (place.normal, place.after_loss)) < 0.2  # fmt: skip
+    assert place.fits == fits or min(abs(r.watts or 1.0) for r in (place.normal, place.after_loss)) < 0.2
 
 
 def check_hall(site: PowerConfig, feeds: int, watts: int, count: int) -> None:
@@ -194,7 +202,7 @@ def check_hall(site: PowerConfig, feeds: int, watts: int, count: int) -> None:
     assert ranks == sorted(ranks, reverse=True)
 
 
-MACHINES = {"feeds": st.sampled_from([1, 2]), "watts": st.integers(300, 6000), "count": st.integers(1, 3)}  # fmt: skip
+MACHINES = {"feeds": st.sampled_from([1, 2]), "watts": st.integers(300, 6000), "count": st.integers(1, 3)}
 WITHOUT_SHRINKING = (Phase.explicit, Phase.generate)
 """A hall shrinks for minutes, and says as much before."""
 
@@ -203,9 +211,7 @@ WITHOUT_SHRINKING = (Phase.explicit, Phase.generate)
 @pytest.mark.timeout(size(300, 3600))  # the brute force plans every loss at every place
 @settings(max_examples=size(10, 300), phases=WITHOUT_SHRINKING)
 @given(site=halls(), **MACHINES)
-def test_places_agree_with_brute_force(
-    site: PowerConfig, feeds: int, watts: int, count: int
-) -> None:
+def test_places_agree_with_brute_force(site: PowerConfig, feeds: int, watts: int, count: int) -> None:
     """Over small halls."""
     check_hall(site, feeds, watts, count)
 
@@ -254,7 +260,7 @@ def test_what_is_left_is_worked_out_for_both_states() -> None:
     assert place.normal.watts == pytest.approx(2 * limit - 30_600, abs=1)
     assert place.normal.amps == pytest.approx(50.4 - 15_300 / 400 / 3**0.5, abs=0.01)
     assert place.after_loss.watts == pytest.approx(limit - 30_600, rel=0.02)
-    assert (place.after_loss.limit, place.after_loss.lost in {"R1-A", "R1-B", "PA", "PB"}) == ("continuous limit", True)  # fmt: skip
+    assert (place.after_loss.limit, place.after_loss.lost in {"R1-A", "R1-B", "PA", "PB"}) == ("continuous limit", True)
     (place,) = found(hall, what="dgx-h100", count=4)
     assert (place.fits, place.takes) == (False, 3)
     assert place.after_loss.watts == pytest.approx(limit - 40_800, rel=0.02)
@@ -303,9 +309,7 @@ def test_supplies_that_can_t_bear_the_loss_of_a_feed_bind() -> None:
 def test_a_rack_takes_two_feeds_a_side() -> None:
     """The four feeds of two groups in one rack, or of one group with two feeds a side."""
     rack = "rack = 'R1'"
-    hall = PAIR.replace("125", "400") + "".join(
-        feed(group, side, 125, rack) for group in ("g1", "g2") for side in "AB"
-    )
+    hall = PAIR.replace("125", "400") + "".join(feed(group, side, 125, rack) for group in ("g1", "g2") for side in "AB")
     (place,) = found(hall, what="gb200-nvl72")
     assert sorted(place.feeds) == ["g1-A", "g1-B", "g2-A", "g2-B"]
     assert place.fits
@@ -340,9 +344,7 @@ def of_four_panels(*, circuit_in_group: bool) -> str:
         group = f'redundancy = {{ group = "R1", role = "{role.upper()}" }}\n'
         hall += f'[panels.P{role}]\nvolts = 400\nwiring = "3ph-wye"\nbreaker = 125\nsource = "utility-{role}"\n'
         hall += "" if circuit_in_group else group
-        hall += (
-            f'[circuits.{role}]\npanel = "P{role}"\nphase = "L1-L2-L3"\nbreaker = 63\nrack = "R1"\n'
-        )
+        hall += f'[circuits.{role}]\npanel = "P{role}"\nphase = "L1-L2-L3"\nbreaker = 63\nrack = "R1"\n'
         hall += group if circuit_in_group else ""
     return hall
 
@@ -350,7 +352,7 @@ def of_four_panels(*, circuit_in_group: bool) -> str:
 def test_two_feeds_of_one_side_are_no_pair() -> None:
     """A1 and A2 are one side, whose loss is both cords'."""
     places = found(of_four_panels(circuit_in_group=True), what="10kW", feeds=2, top=10)
-    assert sorted(place.feeds for place in places) == [["a1", "b1"], ["a1", "b2"], ["a2", "b1"], ["a2", "b2"]]  # fmt: skip
+    assert sorted(place.feeds for place in places) == [["a1", "b1"], ["a1", "b2"], ["a2", "b1"], ["a2", "b2"]]
     assert {place.lost_with for place in places} == {None}
 
 
@@ -366,8 +368,9 @@ def test_the_best_of_many_undeclared_pairs_are_the_same_as_of_all() -> None:
     """Pairs that can't be among the best are left out, and counted."""
     hall = PAIR + "".join(
         FEED.format(name=f"{side}{n}", side=side, amps=(16, 20, 32, 40)[n % 4], more=f"other_w = {100 * n}")
-        for n in range(20) for side in "AB"
-    )  # fmt: skip
+        for n in range(20)
+        for side in "AB"
+    )
     site = decode("hall.toml", tomllib.loads(hall))
     everything = fit("hall", site, FitRequest(what="4kW", feeds=2, top=10_000))
     few = fit("hall", site, FitRequest(what="4kW", feeds=2, top=5))
@@ -376,9 +379,7 @@ def test_the_best_of_many_undeclared_pairs_are_the_same_as_of_all() -> None:
     assert any("left out" in notice for notice in few.notices)
 
     def left(place: FitPlace) -> float:
-        return min(
-            part.watts for part in (place.normal, place.after_loss) if part.watts is not None
-        )
+        return min(part.watts for part in (place.normal, place.after_loss) if part.watts is not None)
 
     assert [left(p) for p in few.places] == [left(p) for p in everything.places[:5]]
 
@@ -396,9 +397,7 @@ def test_the_best_of_many_undeclared_pairs_are_the_same_as_of_all() -> None:
         ({"what": "3500kW"}, "from 5 to 1,000,000"),
     ],
 )
-def test_what_can_t_be_placed_is_refused_with_the_cure(
-    asked: dict[str, object], words: str
-) -> None:
+def test_what_can_t_be_placed_is_refused_with_the_cure(asked: dict[str, object], words: str) -> None:
     """As a settings error."""
     with pytest.raises(ConfigError, match=words):
         found(PAIR + feed("R1", "A"), **asked)
@@ -477,21 +476,25 @@ cords = [{{ circuit = "A1" }}, {{ circuit = "B1" }}]
     }),
     count=st.integers(1, 3),
 )  # fmt: skip
-def test_places_in_a_whole_chain_agree_with_the_plan_of_every_loss(
-    sizes: dict[str, float], count: int
-) -> None:
+def test_places_in_a_whole_chain_agree_with_the_plan_of_every_loss(sizes: dict[str, float], count: int) -> None:
     """Transfer switch, UPS with modules, transformers and supplies: amps and limits are those of `plan`."""
     site = decode("chain.toml", tomllib.loads(CHAIN.format(**sizes)))
     answer = fit("chain.toml", site, FitRequest(what="dgx-h100", count=count))
-    assert {frozenset(place.feeds) for place in answer.places} == {
-        frozenset(("A1", "B1")), frozenset(("A2", "B2"))
-    }  # fmt: skip
-    lost = [None, *site.sources, *site.panels, *site.transfers, *site.ups, *site.transformers, *site.circuits]  # fmt: skip
+    assert {frozenset(place.feeds) for place in answer.places} == {frozenset(("A1", "B1")), frozenset(("A2", "B2"))}
+    lost = [None, *site.sources, *site.panels, *site.transfers, *site.ups, *site.transformers, *site.circuits]
     for place in answer.places:
-        loaded = msgspec.structs.replace(site, nodes={**site.nodes, **{
-            f"n{number}": NodeConfig(profile="dgx-h100", cords=tuple(CordConfig(circuit=c) for c in place.feeds))
-            for number in range(count)
-        }})  # fmt: skip
+        loaded = msgspec.structs.replace(
+            site,
+            nodes={
+                **site.nodes,
+                **{
+                    f"n{number}": NodeConfig(
+                        profile="dgx-h100", cords=tuple(CordConfig(circuit=c) for c in place.feeds)
+                    )
+                    for number in range(count)
+                },
+            },
+        )
         least = math.inf
         for one in lost:
             off = Suppose(lose=() if one is None else (one,))
@@ -583,8 +586,7 @@ def test_the_command_says_what_binds_and_ends_with_the_code_of_its_answer(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "watts"),
-    [("3500W", 3500.0), ("3.5 kw", 3500.0), ("1.2MW", 1.2e6), ("5mW", None), ("3.5", None)],
+    ("text", "watts"), [("3500W", 3500.0), ("3.5 kw", 3500.0), ("1.2MW", 1.2e6), ("5mW", None), ("3.5", None)]
 )
 def test_a_power_has_its_unit(text: str, watts: float | None) -> None:
     assert parse_watts(text) == watts
@@ -594,10 +596,15 @@ RACKS = (
     'region = "US"\npanels.A = { volts = 415, breaker = MAIN, source = "ua" }\npanels.B = { volts = 415, breaker = MAIN, source = "ub" }\n'
     + "".join(
         f'circuits.{side}{rack} = {{ panel = "{panel}", breaker = 60, poles = 3, redundancy = {{ group = "r{rack}", role = "{panel}" }} }}\n'
-        for rack in range(3) for side, panel in (("a", "A"), ("b", "B"))
+        for rack in range(3)
+        for side, panel in (("a", "A"), ("b", "B"))
     )
-    + "".join(f'[nodes.d{rack}-{n}]\nprofile = "dgx-h100"\ncords = [{{ circuit = "a{rack}" }}, {{ circuit = "b{rack}" }}]\n' for rack in range(3) for n in range(2))
-)  # fmt: skip
+    + "".join(
+        f'[nodes.d{rack}-{n}]\nprofile = "dgx-h100"\ncords = [{{ circuit = "a{rack}" }}, {{ circuit = "b{rack}" }}]\n'
+        for rack in range(3)
+        for n in range(2)
+    )
+)
 """Three racks with two machines each, and room for a third: 48 A of 415 V are 33.4 kW after a loss."""
 
 
@@ -610,14 +617,10 @@ RACKS = (
         (100, 3, {}),  # 55.8 kW after a loss, 61.2 used: the panels hold none more
     ],
 )
-def test_machines_that_no_place_takes_together_are_spread(
-    main: int, count: int, expected: dict[str, int]
-) -> None:
+def test_machines_that_no_place_takes_together_are_spread(main: int, count: int, expected: dict[str, int]) -> None:
     """One after the other, with what they share holding those before."""
     site = decode("site", tomllib.loads(RACKS.replace("MAIN", str(main))))
-    found = fit(
-        "site", site, FitRequest(what="dgx-h100", count=count, feeds=None, host_watts=None, top=3)
-    )
+    found = fit("site", site, FitRequest(what="dgx-h100", count=count, feeds=None, host_watts=None, top=3))
     assert {one.feeds[0]: one.count for one in found.spread} == expected
 
 
@@ -627,13 +630,9 @@ for _side in "AB":
     BEHIND_UPSS += f'[ups.U{_side}]\nwatts = 83_000\nvolts = 415\nwiring = "3ph-wye"\nsource = "u{_side.lower()}"\n'
 
 
-@pytest.mark.parametrize(
-    "site_text", [RACKS.replace("MAIN", "150"), BEHIND_UPSS], ids=["panels", "UPSs"]
-)
+@pytest.mark.parametrize("site_text", [RACKS.replace("MAIN", "150"), BEHIND_UPSS], ids=["panels", "UPSs"])
 def test_what_racks_share_holds_all_of_the_spread(site_text: str) -> None:
     """Panels of 150 A bear 83.7 kW after a loss, UPSs their 83; 61.2 are used: two machines more, though each rack has room for one."""
     site = decode("site", tomllib.loads(site_text))
-    found = fit(
-        "site", site, FitRequest(what="dgx-h100", count=3, feeds=None, host_watts=None, top=3)
-    )
+    found = fit("site", site, FitRequest(what="dgx-h100", count=3, feeds=None, host_watts=None, top=3))
     assert sum(one.count for one in found.spread) == 2

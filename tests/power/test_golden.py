@@ -49,9 +49,7 @@ def test_split_phase_neutral_carries_the_difference() -> None:
     ("power_factor", "watts", "amps", "alerts"),
     [(1.0, 17000, 47.2, ["E01"]), (0.97, 17000, 48.6, ["E02"]), (1.0, 20400, 56.6, ["E02"])],
 )
-def test_two_dgx_h100_on_one_feed(
-    power_factor: float, watts: float, amps: float, alerts: list[str]
-) -> None:
+def test_two_dgx_h100_on_one_feed(power_factor: float, watts: float, amps: float, alerts: list[str]) -> None:
     """208 V, 60 A, three-phase: 48 A continuously."""
     each = {"dgx-01": watts / 2, "dgx-02": watts / 2}
     found = circuit(planned(DGX_FEED.format(pf=power_factor), Suppose(watts=each)), "feed")
@@ -62,11 +60,7 @@ def test_two_dgx_h100_on_one_feed(
 
 @pytest.mark.parametrize(
     ("gpus", "breaker", "volts", "amps"),
-    [
-        ("4x RTX 5090", 20, 120, 24.1),
-        ("4x RTX 4090", 20, 120, 19.4),
-        ("4x RTX 5090", 20, 240, 11.8),
-    ],
+    [("4x RTX 5090", 20, 120, 24.1), ("4x RTX 4090", 20, 120, 19.4), ("4x RTX 5090", 20, 240, 11.8)],
 )
 def test_worked_examples(gpus: str, breaker: float, volts: float, amps: float) -> None:
     """250 W host, gold supply."""
@@ -95,7 +89,7 @@ def test_what_stands_in_for_a_cap_clears_it_too() -> None:
     """Fewer cards at their floor; the rest of the ways at the limits that are in force."""
     rig = RIG.replace("pf = 0.98", "pf = 0.98\nother_w = {other}")
     for other, size in ((0, 35), (600, 40)):
-        found = circuit(planned(rig.format(gpus="4x RTX 5090", amps=20, volts=120, other=other)), "office")  # fmt: skip
+        found = circuit(planned(rig.format(gpus="4x RTX 5090", amps=20, volts=120, other=other)), "office")
         assert found.cap is not None
         ways = "; ".join(found.cap.instead)
         assert f"a circuit of {size} A" in ways
@@ -110,16 +104,11 @@ def test_what_stands_in_for_a_cap_clears_it_too() -> None:
 
 @pytest.mark.parametrize(
     ("other", "way"),
-    [
-        (800, "stop all work on the GPUs here"),
-        (1500, "stop all work on the GPUs here and shut machines down"),
-    ],
+    [(800, "stop all work on the GPUs here"), (1500, "stop all work on the GPUs here and shut machines down")],
 )
 def test_where_no_gpu_has_room_work_stops_before_an_electrician_comes(other: int, way: str) -> None:
     rig = RIG.replace("pf = 0.98", "pf = 0.98\nother_w = {other}")
-    found = circuit(
-        planned(rig.format(gpus="4x RTX 5090", amps=15, volts=120, other=other)), "office"
-    )
+    found = circuit(planned(rig.format(gpus="4x RTX 5090", amps=15, volts=120, other=other)), "office")
     assert found.cap is not None
     ways = [each for each in found.cap.instead if "clocks" not in each]
     assert ways[0] == way
@@ -192,9 +181,7 @@ def test_module_scope_is_not_counted_twice() -> None:
 def test_the_best_fresh_source_wins_and_a_stale_one_shows() -> None:
     """A reversed clamp reads its magnitude."""
     stage = Stage(SUPERCHIP)
-    plug = msgspec.structs.replace(
-        meter("n"), kind="node", source=WallSource.PLUG, watts=-500.0, period=10.0
-    )
+    plug = msgspec.structs.replace(meter("n"), kind="node", source=WallSource.PLUG, watts=-500.0, period=10.0)
     stage.play(20, wall={"n": 520.0}, meters=[plug])
     assert stage.value("supply_wall_watts", "n") == 500
     assert stage.facts("a")["source"] == WallSource.PLUG

@@ -38,8 +38,7 @@ SOURCES = dict(enumerate(WallSource))
 def test_every_quantity_of_the_boards_is_computed_and_none_is_unnamed() -> None:
     """The table of quantities is the power snapshots' columns, no more and no less."""
     stage = Stage(
-        TWO + "[ups.u]\nwatts = 3000\ncircuits = ['a']\n[budgets.x]\ncircuits = ['a']\nkw = 2\n",
-        limits=LIMITS,
+        TWO + "[ups.u]\nwatts = 3000\ncircuits = ['a']\n[budgets.x]\ncircuits = ['a']\nkw = 2\n", limits=LIMITS
     )
     snapshots = stage.play(3, gpu={"n1": 500.0, "n2": 500.0})
     found = {name for snapshot in snapshots.all() for name in snapshot.columns}
@@ -49,9 +48,7 @@ def test_every_quantity_of_the_boards_is_computed_and_none_is_unnamed() -> None:
         assert len(snapshot.facts) == len(snapshot.names)
 
 
-def test_a_meter_whose_reading_raises_costs_itself_and_comes_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_meter_whose_reading_raises_costs_itself_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its circuit has the load that is computed from its node; the other circuits have their meters'."""
     stage, absorb = Stage(TWO, limits=LIMITS, gpus=2), Metering._absorb
     gpu = {"n1": 500.0, "n2": 500.0}
@@ -151,9 +148,7 @@ def test_module_watts_are_not_counted_twice() -> None:
     """GH200: with RAPL's 200 W beside them nothing is added, and no CPU is assumed."""
     stage = Stage(TWO, limits=LIMITS, gpus=2)
     host = np.array([200.0, 200.0])
-    stage.play(
-        1, gpu={"n1": 900.0, "n2": 900.0}, host_watts=host, module_scope=np.array([True, False])
-    )
+    stage.play(1, gpu={"n1": 900.0, "n2": 900.0}, host_watts=host, module_scope=np.array([True, False]))
     apart, joined = stage.value("supply_wall_watts", "n2"), stage.value("supply_wall_watts", "n1")
     assert apart == pytest.approx((900 + 200 + 125) / 0.9)
     assert joined == pytest.approx((900 + 125) / 0.9)
@@ -182,9 +177,7 @@ def test_the_best_fresh_source_counts_and_a_stale_one_shows() -> None:
 def test_a_meter_that_never_spoke_is_missed() -> None:
     """Configured is expected."""
     stage = Stage(TWO, limits=LIMITS, gpus=2)
-    stage.play(
-        40, gpu={"n1": 1.0, "n2": 1.0}, metered=frozenset({("circuit", "a"), ("node", "n2")})
-    )
+    stage.play(40, gpu={"n1": 1.0, "n2": 1.0}, metered=frozenset({("circuit", "a"), ("node", "n2")}))
     assert stage.value("circuit_meter_stale", "a") == 1
     assert stage.value("circuit_meter_stale", "b") == 1
 
@@ -269,9 +262,7 @@ def test_an_undeclared_load_is_told_and_carried_by_the_feeder() -> None:
 
 def test_a_meter_teaches_the_model() -> None:
     """After it has seen idle and full load the model says what the meter said, and how well."""
-    stage = Stage(
-        RIG.format(gpus="4x RTX 5090", amps=30, volts=240), limits={"rig1": 2300.0}, gpus=4
-    )
+    stage = Stage(RIG.format(gpus="4x RTX 5090", amps=30, volts=240), limits={"rig1": 2300.0}, gpus=4)
     for number in range(40):
         gpu = 100.0 + 50.0 * number
         plug = meter("office", source=WallSource.PLUG, watts=90 + 1.2 * gpu, period=10.0)
@@ -350,9 +341,7 @@ def test_what_flows_does_not_depend_on_how_often_it_is_looked_at() -> None:
                 stage.play(gap, gpu={"rig1": watts}, every=gap)
     one, other = stages
     for quantity in ("circuit_heat_ratio", "circuit_continuous_ratio", "circuit_overload_ratio"):
-        assert one.value(quantity, "office") == pytest.approx(
-            other.value(quantity, "office"), rel=1e-6
-        )
+        assert one.value(quantity, "office") == pytest.approx(other.value(quantity, "office"), rel=1e-6)
     joules = [stage.value("circuit_energy_joules", "office") for stage in stages]
     assert joules[0] == pytest.approx(joules[1], rel=0.02)
 

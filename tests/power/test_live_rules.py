@@ -89,7 +89,7 @@ def test_e03_and_e04_speak_while_there_is_time() -> None:
 def test_e05_a_restart_of_all_nodes_at_once_is_too_much() -> None:
     """After a trip the inrush of twelve supplies is more than what trips at once."""
     text = "[circuits.r1]\nbreaker = 20\nvolts = 120\nnodes = ['a', 'b']\n[circuits.r2]\nbreaker = 15\nnodes = ['c']\n"
-    text += "".join(f"[nodes.{n}]\ngpus = '1x RTX 4090'\nsupply = {{ count = 6, watts = 500 }}\n" for n in "abc")  # fmt: skip
+    text += "".join(f"[nodes.{n}]\ngpus = '1x RTX 4090'\nsupply = {{ count = 6, watts = 500 }}\n" for n in "abc")
     stage = Stage(text, limits=dict.fromkeys("abc", 450.0), gpus=1)
     stage.play(70, gpu=dict.fromkeys("abc", 450.0))
     stage.hush("a", "b")
@@ -116,7 +116,9 @@ def test_e06_a_ramp_is_foreseen_and_noise_is_not() -> None:
 
 def test_e10_two_cords_by_their_meters() -> None:
     """9 and 5 A of one node with two cords, for ten minutes."""
-    text = "".join(f"[circuits.{n}]\nbreaker = 20\nvolts = 240\nredundancy = {{ group = 'g', role = '{n}' }}\n" for n in "ab")  # fmt: skip
+    text = "".join(
+        f"[circuits.{n}]\nbreaker = 20\nvolts = 240\nredundancy = {{ group = 'g', role = '{n}' }}\n" for n in "ab"
+    )
     text += "[nodes.n]\nwatts = 3000\ncords = [{ circuit = 'a' }, { circuit = 'b' }]\n"
     stage = Stage(text)
     stage.play(700, meters=[of("a", 9.0, 240), of("b", 5.0, 240)], every=5)
@@ -142,7 +144,17 @@ def test_e14_a_ups_says_it_runs_on_its_battery_and_for_how_long() -> None:
     stage = Stage(text)
 
     def says(flags: tuple[str, ...], runtime: float) -> list[MeterReading]:
-        return [meter("u", kind="ups", source=WallSource.UPS, watts=1500.0, volt_amps=1550.0, runtime_seconds=runtime, flags=flags)]  # fmt: skip
+        return [
+            meter(
+                "u",
+                kind="ups",
+                source=WallSource.UPS,
+                watts=1500.0,
+                volt_amps=1550.0,
+                runtime_seconds=runtime,
+                flags=flags,
+            )
+        ]
 
     stage.play(30, meters=says(("OL",), 1200))
     assert stage.ids("u") == ["E14"]
@@ -273,7 +285,7 @@ def test_e17_is_not_said_when_it_is_we_who_are_deaf() -> None:
 
 def test_e20_a_cap_that_is_forgotten() -> None:
     """The node is planned at 400 W a GPU; after a reload of its driver the limit is 575 W again."""
-    text = RIG.format(gpus="4x RTX 5090", amps=30, volts=240).replace("cords", "cap_watts = 400\ncords")  # fmt: skip
+    text = RIG.format(gpus="4x RTX 5090", amps=30, volts=240).replace("cords", "cap_watts = 400\ncords")
     stage = Stage(text, limits={"rig1": 1600.0}, gpus=4)
     stage.play(5, gpu={"rig1": 200.0})
     assert stage.ids("rig1") == []
@@ -301,16 +313,18 @@ def test_e21_a_load_that_swings() -> None:
 
 def test_e22_a_budget_in_kilowatts_and_by_the_month() -> None:
     """1.9 of 2 kW is its warning; what is left of a month at 1.9 kW is 700 kWh of 500."""
-    text = "[site]\ntariff = 0.2\n" + OFFICE + "[budgets.b]\ncircuits = ['office']\nkw = 2\nkwh_month = 500\ncost_month = 100\n"  # fmt: skip
+    text = (
+        "[site]\ntariff = 0.2\n"
+        + OFFICE
+        + "[budgets.b]\ncircuits = ['office']\nkw = 2\nkwh_month = 500\ncost_month = 100\n"
+    )
     stage = Stage(text)
     reading = [of("office", 1900 / 120)]
     stage.play(120, meters=reading, every=5)
     assert ("budget_power", "b") in stage.firing()
     assert np.isnan(stage.value("budget_energy_ratio", "b"))  # too early to say
     stage.play(9000, meters=reading, every=60)
-    hours = (
-        datetime(2025, 7, 1, tzinfo=UTC).timestamp() - EPOCH / 1e9
-    ) / 3600  # since it was installed
+    hours = (datetime(2025, 7, 1, tzinfo=UTC).timestamp() - EPOCH / 1e9) / 3600  # since it was installed
     assert stage.value("budget_energy_ratio", "b") == pytest.approx(1.9 * hours / 500, rel=0.01)
     assert stage.value("budget_cost_ratio", "b") == pytest.approx(1.9 * hours * 0.2 / 100, rel=0.01)
     assert ("budget_month_full", "b") in stage.firing()
@@ -319,7 +333,7 @@ def test_e22_a_budget_in_kilowatts_and_by_the_month() -> None:
 def test_e24_a_pair_on_one_panel_is_told_where_it_stands() -> None:
     """On the feed that the note is about, and on no other; a node with one cord on its feed."""
     pair = "[circuits.{0}]\npanel = 'p'\npoles = 3\nbreaker = 30\nredundancy = {{ group = 'g', role = '{0}' }}\n"
-    text = "[panels.p]\nvolts = 208\nwiring = '3ph-wye'\nbreaker = 100\n" + pair.format("a") + pair.format("b")  # fmt: skip
+    text = "[panels.p]\nvolts = 208\nwiring = '3ph-wye'\nbreaker = 100\n" + pair.format("a") + pair.format("b")
     stage = Stage(text + "[nodes.n]\nwatts = 900\ncords = [{ circuit = 'b' }]\n")
     stage.play(2)
     assert (stage.ids("a"), stage.ids("b"), stage.ids("p")) == (["E24"], ["E24"], [])
@@ -349,7 +363,7 @@ def test_heat_energy_and_the_time_above_survive_a_restart() -> None:
     same = restarted(2160, 60)
     assert same.value("circuit_heat_ratio", "office") == pytest.approx(warm, rel=0.01)
     assert same.value("circuit_heat_assumed", "office") == 1  # still, as before
-    assert same.value("circuit_above_continuous_seconds", "office") == pytest.approx(above + 61, abs=2)  # fmt: skip
+    assert same.value("circuit_above_continuous_seconds", "office") == pytest.approx(above + 61, abs=2)
     assert same.value("circuit_energy_joules", "office") >= joules
     cooled = [restarted(0, gap).value("circuit_heat_ratio", "office") for gap in (60, 600, 6000)]
     assert warm > cooled[0] > cooled[1] > cooled[2]

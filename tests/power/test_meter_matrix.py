@@ -59,11 +59,13 @@ def run(wanted: Sequence[Cell]) -> Run:
         for _ in range(0, seconds, EVERY):
             now = stage.now + EVERY
             stage.play(
-                EVERY, every=EVERY, metered=metered,
+                EVERY,
+                every=EVERY,
+                metered=metered,
                 meters=[one for cell in wanted for one in cell.meters(now, died)],
                 gpu=dict(one for cell in wanted for one in cell.gpus(died=died is not None).items()),
                 wall=dict(one for cell in wanted for one in cell.wall(died=died is not None).items()),
-            )  # fmt: skip
+            )
             least = np.fmin(least, values(stage))
         return least
 
@@ -116,12 +118,7 @@ def wrong(cell: Cell, ran: Run, load: float) -> list[str]:
             found.append(f"its heat fell from {heat:.2f} to {coolest:.2f}")
     if ran.now[0, row] < 0.98 * cell.measured:
         found.append(f"{ran.now[0, row]:.0f} W is below {cell.measured:.0f} W that are measured")
-    if (
-        way.blinds
-        and not way.falls
-        and not KNOWN[cell.known].other
-        and BLIND not in ran.firing[name]
-    ):
+    if way.blinds and not way.falls and not KNOWN[cell.known].other and BLIND not in ran.firing[name]:
         found.append("its blindness does not page")
     if load == OVER and not ran.paged[name] >= PAGES:
         found.append("its overload did not page before")
@@ -139,15 +136,9 @@ def test_no_meters_death_makes_a_breaker_look_safe(load: float) -> None:
     # Where all nodes of a site fall silent at once no breaker is suspected, which would page instead.
     for restart, with_it in product((False, True), repeat=2):
         wanted = [
-            cell
-            for cell in every
-            if (KNOWN[cell.known].restart, KNOWN[cell.known].with_it) == (restart, with_it)
+            cell for cell in every if (KNOWN[cell.known].restart, KNOWN[cell.known].with_it) == (restart, with_it)
         ]
         ran = run(wanted)
         assert not ran.stage.live.aside.recent()
-        bad += [
-            f"{cell.kind}, {cell.way}, {cell.known}: {text}"
-            for cell in wanted
-            for text in wrong(cell, ran, load)
-        ]
+        bad += [f"{cell.kind}, {cell.way}, {cell.known}: {text}" for cell in wanted for text in wrong(cell, ran, load)]
     assert not bad, "\n".join(bad)

@@ -53,12 +53,7 @@ def test_the_whole_and_its_poles_are_readings_of_the_circuit() -> None:
 def test_a_part_is_put_on_what_the_map_says_and_nothing_else() -> None:
     meter = record('map = { 2 = "lab.L2" }')
     meter.add(
-        [
-            MeterSample(watts=900.0),
-            MeterSample(channel="1", watts=400.0),
-            MeterSample(channel="2", watts=500.0),
-        ],
-        1.0,
+        [MeterSample(watts=900.0), MeterSample(channel="1", watts=400.0), MeterSample(channel="2", watts=500.0)], 1.0
     )
     assert [(one.pole, one.watts) for one in meter.readings()] == [("L2", 500)]
 

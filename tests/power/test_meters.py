@@ -33,23 +33,33 @@ def test_a_tasmota_plug_says_watts_volts_amps_and_kilowatt_hours() -> None:
     """Its clock has no zone and is not looked at."""
     energy = {"Total": 12.5, "Yesterday": 1.1, "Today": 0.4, "Period": 2, "Power": 845,
               "ApparentPower": 871, "ReactivePower": 211, "Factor": 0.97, "Voltage": 119, "Current": 7.32}  # fmt: skip
-    told = heard(decoder("tasmota", "plug-lab"), "tele/plug-lab/SENSOR", {"Time": "2099-13-41", "ENERGY": energy})  # fmt: skip
-    assert told == {"": MeterSample(watts=845, volt_amps=871, amps=7.32, volts=119, power_factor=0.97, energy_joules=4.5e7)}  # fmt: skip
+    told = heard(decoder("tasmota", "plug-lab"), "tele/plug-lab/SENSOR", {"Time": "2099-13-41", "ENERGY": energy})
+    assert told == {
+        "": MeterSample(watts=845, volt_amps=871, amps=7.32, volts=119, power_factor=0.97, energy_joules=4.5e7)
+    }
 
 
 def test_a_tasmota_meter_with_lists_is_its_channels_and_their_sum() -> None:
     """Golden test 9: what is a list belongs to channels, what is one number is shared or the sum."""
-    energy = {"Total": [1.0, 2.0], "Power": [150, 240], "Voltage": 230, "Current": [1.32, 2.1], "Factor": [0.5, 0.99]}  # fmt: skip
+    energy = {"Total": [1.0, 2.0], "Power": [150, 240], "Voltage": 230, "Current": [1.32, 2.1], "Factor": [0.5, 0.99]}
     told = heard(decoder("tasmota", "tele/x/SENSOR"), "tele/x/SENSOR", {"ENERGY": energy})
-    assert told[""] == MeterSample(
-        parts=2, watts=390, amps=1.32 + 2.1, volts=230, energy_joules=3 * 3.6e6
+    assert told[""] == MeterSample(parts=2, watts=390, amps=1.32 + 2.1, volts=230, energy_joules=3 * 3.6e6)
+    assert told["1"] == MeterSample(
+        channel="1",
+        part_of="",
+        pole="L1",
+        parts=2,
+        watts=150,
+        amps=1.32,
+        volts=230,
+        power_factor=0.5,
+        energy_joules=3.6e6,
     )
-    assert told["1"] == MeterSample(channel="1", part_of="", pole="L1", parts=2, watts=150, amps=1.32, volts=230, power_factor=0.5, energy_joules=3.6e6)  # fmt: skip
     assert told["2"].amps == 2.1
-    partly = heard(decoder("tasmota", "x"), "tele/x/SENSOR", {"ENERGY": {"Power": [150, None], "Current": [1, 2]}})  # fmt: skip
+    partly = heard(decoder("tasmota", "x"), "tele/x/SENSOR", {"ENERGY": {"Power": [150, None], "Current": [1, 2]}})
     assert partly[""].watts is None  # a part of a sum is no sum
     assert partly["1"].watts == 150
-    summed = heard(decoder("tasmota", "x"), "tele/x/SENSOR", {"ENERGY": {"Power": 390, "Current": [1.32, 2.1]}})  # fmt: skip
+    summed = heard(decoder("tasmota", "x"), "tele/x/SENSOR", {"ENERGY": {"Power": 390, "Current": [1.32, 2.1]}})
     assert summed[""].watts == 390
     assert summed["1"].watts is None
 
@@ -71,7 +81,7 @@ def notify(**components: Any) -> dict[str, Any]:
 def test_a_shellys_partial_update_is_laid_over_what_was_known() -> None:
     """Golden test 8: the current alone changes; watts and volts stand."""
     plug = decoder("shelly", "plug", component="switch:0")
-    full = {"id": 0, "output": True, "apower": 845.2, "voltage": 119.4, "current": 7.3, "aenergy": {"total": 12500.0}}  # fmt: skip
+    full = {"id": 0, "output": True, "apower": 845.2, "voltage": 119.4, "current": 7.3, "aenergy": {"total": 12500.0}}
     assert heard(plug, "plug/events/rpc", notify(switch_0=full))[""].watts == 845.2
     told = heard(plug, "plug/events/rpc", notify(switch_0={"id": 0, "current": 8.1}))[""]
     assert (told.watts, told.amps, told.volts) == (845.2, 8.1, 119.4)
@@ -83,15 +93,11 @@ def test_a_shellys_partial_update_is_laid_over_what_was_known() -> None:
 
 def test_a_shelly_answers_questions_and_publishes_whole_components() -> None:
     plug = decoder("shelly", "plug", component="switch:0")
-    (topic, question), = plug.polls("me/7")  # fmt: skip
+    ((topic, question),) = plug.polls("me/7")
     assert topic == "plug/rpc"
     asked = json.loads(question)
-    assert (asked["method"], asked["params"], asked["src"]) == (
-        "Switch.GetStatus",
-        {"id": 0},
-        "me/7",
-    )
-    answer = {"id": asked["id"], "src": "plug", "dst": "me/7", "result": {"id": 0, "apower": 90, "voltage": 231}}  # fmt: skip
+    assert (asked["method"], asked["params"], asked["src"]) == ("Switch.GetStatus", {"id": 0}, "me/7")
+    answer = {"id": asked["id"], "src": "plug", "dst": "me/7", "result": {"id": 0, "apower": 90, "voltage": 231}}
     assert heard(plug, "me/7/rpc", answer)[""].watts == 90
     assert heard(plug, "plug/status/switch:0", {"id": 0, "apower": 91})[""].volts is None  # whole
     assert plug.samples("plug/status/wifi", b'{"rssi":-60}') == []
@@ -119,7 +125,11 @@ def test_three_clamps_of_a_shelly_are_poles() -> None:
              "a_pf": 0.98, "b_current": 2.0, "b_voltage": 229.0, "b_act_power": -455.0, "b_pf": -0.99,
              "c_current": 0.1, "c_act_power": None, "n_current": 1.2, "total_act_power": 455.0,
              "total_aprt_power": 1400.0, "total_current": 6.1}  # fmt: skip
-    heard(meter, "r/rpc", {"id": 0, "result": {"em:0": state, "emdata:0": {"total_act": 1000.0, "a_total_act_energy": 600.0}}})  # fmt: skip
+    heard(
+        meter,
+        "r/rpc",
+        {"id": 0, "result": {"em:0": state, "emdata:0": {"total_act": 1000.0, "a_total_act_energy": 600.0}}},
+    )
     told = heard(meter, "shellypro3em-x/status/em:0", state)
     assert (told[""].watts, told[""].neutral_amps, told[""].energy_joules) == (455, 1.2, 3.6e6)
     assert told[""].source is WallSource.CIRCUIT_METER
@@ -176,7 +186,7 @@ def test_a_device_with_a_name_of_its_own_is_whole_when_all_was_heard_twice() -> 
         ({"path": "e", "unit": "kWh"}, {"e": 2}, "energy_joules", 7.2e6),
         ({"path": "l", "unit": "%"}, {"l": 45}, "load_ratio", 0.45),
     ],
-)  # fmt: skip
+)
 def test_any_json_by_path(settings: Any, payload: object, quantity: str, value: float) -> None:
     told = heard(decoder("json", "any", **settings), "any", payload)
     assert getattr(told[""], quantity) == pytest.approx(value)
@@ -191,7 +201,9 @@ def test_several_numbers_of_one_payload() -> None:
 def test_home_automation_presets() -> None:
     """A bridge's state, with messages that say nothing of power; sensors that are not there now."""
     plug = decoder("zigbee2mqtt", "desk")
-    told = heard(plug, "zigbee2mqtt/desk", {"power": 61, "current": 0.3, "voltage": 229, "energy": 1.5, "linkquality": 9})  # fmt: skip
+    told = heard(
+        plug, "zigbee2mqtt/desk", {"power": 61, "current": 0.3, "voltage": 229, "energy": 1.5, "linkquality": 9}
+    )
     assert told[""] == MeterSample(watts=61, amps=0.3, volts=229, energy_joules=5.4e6)
     assert plug.samples("zigbee2mqtt/desk", b'{"linkquality":9}') == []
     assert plug.presence("zigbee2mqtt/desk/availability", b'{"state":"offline"}') is False

@@ -57,24 +57,32 @@ def test_a_plug_in_one_word_on_the_circuit() -> None:
 
 
 def test_parts_on_poles_and_names_with_dots() -> None:
-    found = site('[meters.em]\ntype = "mqtt"\npreset = "shelly-3em"\ntopic = "em-x"\n'
-                 'map = { a = "R12-A.L1", b = "R12-A.L2", c = "R12-A.L3" }\n'
-                 '[meters.pdu]\ntype = "redfish"\nurl = "https://10.0.0.9"\n'
-                 'map = { "RackPDUs/1/Branches/A" = "R12-A/b1" }\n'
-                 '[meters.all]\ntype = "tasmota"\ntopic = "x"\non = "rig1"\nlimit_amps = 12\n')  # fmt: skip
+    found = site(
+        '[meters.em]\ntype = "mqtt"\npreset = "shelly-3em"\ntopic = "em-x"\n'
+        'map = { a = "R12-A.L1", b = "R12-A.L2", c = "R12-A.L3" }\n'
+        '[meters.pdu]\ntype = "redfish"\nurl = "https://10.0.0.9"\n'
+        'map = { "RackPDUs/1/Branches/A" = "R12-A/b1" }\n'
+        '[meters.all]\ntype = "tasmota"\ntopic = "x"\non = "rig1"\nlimit_amps = 12\n'
+    )
     assert attachments(found) == {
-        "em": (Attachment("a", "circuit", "R12-A", "L1"), Attachment("b", "circuit", "R12-A", "L2"), Attachment("c", "circuit", "R12-A", "L3")),
+        "em": (
+            Attachment("a", "circuit", "R12-A", "L1"),
+            Attachment("b", "circuit", "R12-A", "L2"),
+            Attachment("c", "circuit", "R12-A", "L3"),
+        ),
         "pdu": (Attachment("RackPDUs/1/Branches/A", "circuit", "R12-A/b1"),),
         "all": (Attachment("", "node", "rig1"),),
-    }  # fmt: skip
+    }
     em = found.meters["em"]
     assert isinstance(em, Shelly)
     assert em.components() == ["em:0"]
 
 
 def test_controllers_of_many_nodes_are_a_meter_each() -> None:
-    text = ('[nodes.dgx-01]\nwatts = 10\n[nodes.dgx-02]\nwatts = 10\n'
-            '[meters.bmc]\ntype = "redfish"\nhosts = ["dgx-01", "dgx-02"]\nscope = "node"\nevery = "15s"\n')  # fmt: skip
+    text = (
+        "[nodes.dgx-01]\nwatts = 10\n[nodes.dgx-02]\nwatts = 10\n"
+        '[meters.bmc]\ntype = "redfish"\nhosts = ["dgx-01", "dgx-02"]\nscope = "node"\nevery = "15s"\n'
+    )
     found = attach("", site(text))
     assert [(one.name, one.attachments) for one in found] == [
         ("bmc.dgx-01", (Attachment("", "node", "dgx-01"),)),
@@ -86,10 +94,8 @@ def test_controllers_of_many_nodes_are_a_meter_each() -> None:
 
 
 def test_a_meter_that_is_named_from_the_circuit() -> None:
-    entry = '[meters.plug]\ntype = "tasmota"\ntopic = "plug"\nbroker = "house"\n[brokers.house]\nhost = "10.0.0.2"\n'  # fmt: skip
-    assert attachments(site(entry, 'meter = "plug"')) == {
-        "plug": (Attachment("", "circuit", "lab"),)
-    }
+    entry = '[meters.plug]\ntype = "tasmota"\ntopic = "plug"\nbroker = "house"\n[brokers.house]\nhost = "10.0.0.2"\n'
+    assert attachments(site(entry, 'meter = "plug"')) == {"plug": (Attachment("", "circuit", "lab"),)}
 
 
 def test_every_ups_of_a_server_needs_no_target() -> None:
@@ -192,6 +198,4 @@ breaker = 20
 phase = "L1"
 """
     found = attach("page", decode("page", tomllib.loads(examples + around)))
-    assert {"circuits.lab", "plug-lab", "desk", "odd", "bmc.dgx-01", "pdu", "house"} <= {
-        one.name for one in found
-    }
+    assert {"circuits.lab", "plug-lab", "desk", "odd", "bmc.dgx-01", "pdu", "house"} <= {one.name for one in found}

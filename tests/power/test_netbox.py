@@ -35,9 +35,7 @@ def test_what_netbox_calls_available_is_never_derated_again(available: float | N
     text, layout = imported(pages([feed(1, "office", available_power=available)]))
     assert layout.circuits["office"].continuous_amps == 12
     assert "NetBox itself has" not in text
-    assert (
-        "NetBox itself has 1,200 W" in imported(pages([feed(1, "office", available_power=1200)]))[0]
-    )
+    assert "NetBox itself has 1,200 W" in imported(pages([feed(1, "office", available_power=1200)]))[0]
 
 
 def test_a_three_phase_pair_of_a_rack_with_its_nodes() -> None:
@@ -47,17 +45,9 @@ def test_a_three_phase_pair_of_a_rack_with_its_nodes() -> None:
     panels = [{**brief(1, "RPP1-A"), "site": None}, {**brief(2, "RPP1-B"), "site": None}]
     feeds = [feed(1, "R12-A", 1, **three), feed(2, "R12-B", 2, type="redundant", **three)]
     pdus = [(20, "pdu-a"), (21, "pdu-b")]
-    ports = [
-        inlet(30, pdus[0], "in", ("dcim.powerfeed", 1)),
-        inlet(31, pdus[1], "in", ("dcim.powerfeed", 2)),
-    ]
-    ports += [
-        inlet(40 + n, dgx, f"PSU{n}", ("dcim.poweroutlet", 50 + n), allocated_draw=1700)
-        for n in range(1, 7)
-    ]
-    outlets = [
-        outlet(50 + n, pdus[(n - 1) // 3], 30 + (n - 1) // 3, "ABC"[n % 3]) for n in range(1, 7)
-    ]
+    ports = [inlet(30, pdus[0], "in", ("dcim.powerfeed", 1)), inlet(31, pdus[1], "in", ("dcim.powerfeed", 2))]
+    ports += [inlet(40 + n, dgx, f"PSU{n}", ("dcim.poweroutlet", 50 + n), allocated_draw=1700) for n in range(1, 7)]
+    outlets = [outlet(50 + n, pdus[(n - 1) // 3], 30 + (n - 1) // 3, "ABC"[n % 3]) for n in range(1, 7)]
     text, layout = imported(pages(feeds, ports, outlets, panels))
     a, b = layout.circuits["R12-A"], layout.circuits["R12-B"]
     assert (a.continuous_amps, a.group, b.group, a.scheme, a.parent, b.parent) == (
@@ -69,36 +59,26 @@ def test_a_three_phase_pair_of_a_rack_with_its_nodes() -> None:
         "RPP1-B",
     )
     assert a.continuous_amps * a.volts * 3 == pytest.approx(17_293, rel=0.001)
-    assert [(cord.circuit, round(cord.share, 3)) for cord in layout.cords] == [
-        ("R12-A", 0.167)
-    ] * 3 + [("R12-B", 0.167)] * 3
+    assert [(cord.circuit, round(cord.share, 3)) for cord in layout.cords] == [("R12-A", 0.167)] * 3 + [
+        ("R12-B", 0.167)
+    ] * 3
     assert list(layout.machines) == ["dgx-01"]
     assert "# inlet PSU1: it is on leg B: if that is L2-L3" in text
     assert "drawn in NetBox: 10,200 W over 6 inlets" in text
     assert layout.site.circuits["R12-A"].rack == "R12"
-    assert (
-        imported(pages(feeds, ports, outlets, panels), draws=True)[1].machines["dgx-01"].fixed_watts
-        == 10_200
-    )
+    assert imported(pages(feeds, ports, outlets, panels), draws=True)[1].machines["dgx-01"].fixed_watts == 10_200
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["3.3 and newer", "before 3.3"])
 def test_a_cable_straight_to_the_feed_in_both_forms(old: bool) -> None:
     ports = [inlet(5, (1, "rig1"), "PSU", ("dcim.powerfeed", 1), old=old)]
-    assert [cord.circuit for cord in imported(pages([feed(1, "office")], ports))[1].cords] == [
-        "office"
-    ]
+    assert [cord.circuit for cord in imported(pages([feed(1, "office")], ports))[1].cords] == ["office"]
 
 
 def test_a_cable_that_only_the_feed_tells() -> None:
-    end: Record = {
-        "connected_endpoints": [brief(5, "PSU")],
-        "connected_endpoints_type": "dcim.powerport",
-    }
+    end: Record = {"connected_endpoints": [brief(5, "PSU")], "connected_endpoints_type": "dcim.powerport"}
     ports = [inlet(5, (1, "rig1"), "PSU", None)]
-    assert [
-        cord.circuit for cord in imported(pages([feed(1, "office", **end)], ports))[1].cords
-    ] == ["office"]
+    assert [cord.circuit for cord in imported(pages([feed(1, "office", **end)], ports))[1].cords] == ["office"]
 
 
 def test_what_cannot_be_carried_over_is_a_comment_where_it_belongs() -> None:
@@ -110,10 +90,18 @@ def test_what_cannot_be_carried_over_is_a_comment_where_it_belongs() -> None:
              inlet(5, (5, "front"), "PSU", ("dcim.frontport", 9))]  # fmt: skip
     text, layout = imported(pages(feeds, ports, [outlet(9, (4, "pdu"), 4)]))
     assert set(layout.circuits) == {"PP1", "big", "small", "full", "lost"}
-    for told in ("is 230 to neutral? Then write 398", 'write panel = "PP1" and phase = "L1"', "feed telco: direct current (48 V, 15 A)",
-                 "right only where the amperage is derated already", "its panel (id 8) is not among", "its status is planned",
-                 "loose: inlet PSU: it has no cable", "far: inlet PSU: its feed (id 77) is not among", "odd: inlet PSU: the units before it feed each other",
-                 "front: inlet PSU: it is connected to no feed"):  # fmt: skip
+    for told in (
+        "is 230 to neutral? Then write 398",
+        'write panel = "PP1" and phase = "L1"',
+        "feed telco: direct current (48 V, 15 A)",
+        "right only where the amperage is derated already",
+        "its panel (id 8) is not among",
+        "its status is planned",
+        "loose: inlet PSU: it has no cable",
+        "far: inlet PSU: its feed (id 77) is not among",
+        "odd: inlet PSU: the units before it feed each other",
+        "front: inlet PSU: it is connected to no feed",
+    ):
         assert told in text
     assert all(line.startswith(("#", "[", "")) for line in text.splitlines())
 
@@ -130,13 +118,10 @@ def test_what_cannot_be_carried_over_is_a_comment_where_it_belongs() -> None:
 def test_feeds_of_one_rack(kinds: str, groups: dict[str, str], comment: str) -> None:
     rack = brief(1, "R1")
     feeds = [
-        feed(n, f"f{n}", rack=rack, type="redundant" if kind == "R" else "primary")
-        for n, kind in enumerate(kinds)
+        feed(n, f"f{n}", rack=rack, type="redundant" if kind == "R" else "primary") for n, kind in enumerate(kinds)
     ]
     text, layout = imported(pages(feeds))
-    assert {
-        circuit.group: circuit.scheme for circuit in layout.circuits.values() if circuit.group
-    } == groups
+    assert {circuit.group: circuit.scheme for circuit in layout.circuits.values() if circuit.group} == groups
     assert comment in text
 
 
@@ -144,12 +129,7 @@ def test_names_that_are_used_twice_or_would_write_settings() -> None:
     """Feeds are unique within a panel, panels within a site; a name can hold anything."""
     panels = [{**brief(1, "P"), "site": brief(1, "a")}, {**brief(2, "P"), "site": brief(2, "b")}]
     evil = 'x"]\nbreaker = 99\n# \x7f\t{'
-    feeds = [
-        feed(1, "1", 1),
-        feed(2, "1", 2),
-        feed(3, evil, 1, rack=brief(3, evil)),
-        feed(4, "a/P", 1),
-    ]
+    feeds = [feed(1, "1", 1), feed(2, "1", 2), feed(3, evil, 1, rack=brief(3, evil)), feed(4, "a/P", 1)]
     text, layout = imported(pages(feeds, [inlet(1, (1, evil), evil, None)], panels=panels))
     assert set(layout.circuits) == {"a/P", "b/P", "a/P/1", "b/P/1", evil, "a/P/a/P"}
     assert layout.site.circuits[evil].breaker == 15

@@ -55,9 +55,7 @@ def test_the_first_line_is_the_verdict_with_amps_that_are_right(asked: OwnersQue
     if "by its cord, above the" in first:  # by no circuit of a made-up name
         assert amps <= bears
         return
-    said = re.match(
-        r"\w+: (?:just over )?([\d.]+) A on a circuit that carries ([\d.]+) A for hours", first
-    )
+    said = re.match(r"\w+: (?:just over )?([\d.]+) A on a circuit that carries ([\d.]+) A for hours", first)
     assert said is not None, first
     assert float(said[1]) == pytest.approx(amps, abs=0.06)
     assert float(said[2]) == pytest.approx(bears, abs=0.06)

@@ -78,9 +78,7 @@ def test_a_node_moves_with_all_its_cords() -> None:
 
 def test_a_cord_takes_some_poles_of_a_circuit() -> None:
     """Between two lines of 208 V, the third carries nothing of it."""
-    plan = planned(
-        HALL.replace("volts = 400", "volts = 208"), Suppose(add=(("rtx-4090:4", "lab.L1-L2"),))
-    )
+    plan = planned(HALL.replace("volts = 400", "volts = 208"), Suppose(add=(("rtx-4090:4", "lab.L1-L2"),)))
     amps = circuit(plan, "lab").amps
     assert amps["L1"] == pytest.approx(amps["L2"])
     assert amps["L1"] > 4
@@ -106,17 +104,12 @@ def test_several_models_are_added_as_one_node() -> None:
     one, two = (watts(plan)["lab"] for plan in each)
     assert max(one, two) < watts(both)["lab"] <= one + two + 0.2
     listed = (
-        HALL
-        + "[nodes.new]\ngpus = ['2x rtx-4090', '1x rtx-a6000']\nhost_watts = 0\ncords = [{ circuit = 'lab' }]\n"
+        HALL + "[nodes.new]\ngpus = ['2x rtx-4090', '1x rtx-a6000']\nhost_watts = 0\ncords = [{ circuit = 'lab' }]\n"
     )
     assert watts(both)["lab"] == watts(planned(listed))["lab"]
     capped = planned(HALL, Suppose(add=(("rtx-4090:2,rtx-a6000", "lab"),), cap=250))
     assert watts(capped)["lab"] < watts(both)["lab"]
-    place = fit(
-        "hall",
-        decode("hall", tomllib.loads(HALL)),
-        FitRequest(what="rtx-4090:2,rtx-a6000", host_watts=0.0),
-    )
+    place = fit("hall", decode("hall", tomllib.loads(HALL)), FitRequest(what="rtx-4090:2,rtx-a6000", host_watts=0.0))
     assert place.machine_watts == pytest.approx(watts(both)["lab"], abs=0.1)
 
 

@@ -146,7 +146,7 @@ NONSENSE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "place", "cure"), [row[1:] for row in NONSENSE], ids=[row[0] for row in NONSENSE])  # fmt: skip
+@pytest.mark.parametrize(("text", "place", "cure"), [row[1:] for row in NONSENSE], ids=[row[0] for row in NONSENSE])
 def test_nonsense_is_refused_with_place_and_cure(text: str, place: str, cure: str) -> None:
     """A reason comes before the cure, and the cure is what was meant where that can be guessed."""
     with pytest.raises(ConfigError) as caught:
@@ -197,16 +197,16 @@ def test_every_number_of_the_settings_has_a_range() -> None:
     assert missing == []
 
 
-def _tables(
-    kind: type[msgspec.Struct], seen: set[type] | None = None
-) -> list[type[msgspec.Struct]]:
+def _tables(kind: type[msgspec.Struct], seen: set[type] | None = None) -> list[type[msgspec.Struct]]:
     """Return a table of the settings and all within it, without meters and brokers."""
     seen = set() if seen is None else seen
     if kind in seen or kind is TariffRate or "meters" in kind.__module__:
         return []
     seen.add(kind)
     inner = [part for hint in typing.get_type_hints(kind).values() for part in _parts(hint)]
-    below = [t for part in inner if isinstance(part, type) and issubclass(part, msgspec.Struct) for t in _tables(part, seen)]  # fmt: skip
+    below = [
+        t for part in inner if isinstance(part, type) and issubclass(part, msgspec.Struct) for t in _tables(part, seen)
+    ]
     return [kind, *below]
 
 
@@ -218,17 +218,12 @@ def _parts(hint: object) -> list[object]:
 
 def _numeric(hint: object) -> bool:
     """Return whether a setting is a number by itself, not a list of them."""
-    options = (
-        typing.get_args(hint)
-        if typing.get_origin(hint) in {typing.Union, types.UnionType}
-        else (hint,)
-    )
+    options = typing.get_args(hint) if typing.get_origin(hint) in {typing.Union, types.UnionType} else (hint,)
     return bool({float, int} & {one for one in options if isinstance(one, type)})
 
 
 @pytest.mark.parametrize(
-    ("region", "word"),
-    [("BR", "127 V"), ("BR", "220 V"), ("SA", "127 V"), ("NE", "230 V are assumed"), ("DE", "")],
+    ("region", "word"), [("BR", "127 V"), ("BR", "220 V"), ("SA", "127 V"), ("NE", "230 V are assumed"), ("DE", "")]
 )
 def test_a_voltage_that_is_assumed_is_said(region: str, word: str) -> None:
     """Countries with two voltages, and those whose mains are not in the table; not where one is sure."""
@@ -243,7 +238,7 @@ def test_lines_on_one_pole_are_said() -> None:
     assert not any("poles = 3" in each for each in planned(GRID).notices)
 
 
-@pytest.mark.parametrize("volts", [100, 110, 115, 120, 127, 200, 208, 220, 230, 240, 277, 347, 400, 480, 48, 50, 380])  # fmt: skip
+@pytest.mark.parametrize("volts", [100, 110, 115, 120, 127, 200, 208, 220, 230, 240, 277, 347, 400, 480, 48, 50, 380])
 def test_voltages_that_exist_are_taken(volts: float) -> None:
     """Of one pole: mains of the world, and busbars of racks."""
     check_volts("here", volts, CircuitConfig(breaker=15, volts=volts))

@@ -75,7 +75,7 @@ def test_the_verdict_is_of_the_links_and_not_of_the_name() -> None:
 
 def test_mixed_models_and_roles_are_counted_and_a_missing_price_is_no_sum() -> None:
     """A cluster whose one node has no price has none."""
-    mixed = report_of(RIG + '[nodes.old]\ngpus = "2x RTX 3090"\nrole = "tests"\n[nodes.nas]\nwatts = 90\n')  # fmt: skip
+    mixed = report_of(RIG + '[nodes.old]\ngpus = "2x RTX 3090"\nrole = "tests"\n[nodes.nas]\nwatts = 90\n')
     assert mixed.mixed
     assert mixed.gpus == {"GeForce RTX 5090": 4, "GeForce RTX 3090": 2}
     assert mixed.roles == {"gpu": 1, "support": 1, "tests": 1}
@@ -87,9 +87,7 @@ def test_mixed_models_and_roles_are_counted_and_a_missing_price_is_no_sum() -> N
 
 def test_a_node_without_gpus_counts_with_its_hosts_watts() -> None:
     """A storage server of 400 W inside draws 444 W; one of which nothing is said is not known."""
-    store = (
-        "[nodes.store]\nhost_watts = 400\n[nodes.store.supply]\npoints = [[0.2, 0.9], [1.0, 0.9]]\n"
-    )
+    store = "[nodes.store]\nhost_watts = 400\n[nodes.store.supply]\npoints = [[0.2, 0.9], [1.0, 0.9]]\n"
     alone = report_of(RIG)
     with_store = report_of(RIG + store + "[nodes.plain]\n")
     assert with_store.sustained_watts == (alone.sustained_watts or 0) + 400
@@ -166,13 +164,8 @@ def test_power_is_summed_by_trapezoids_and_a_gap_is_an_estimate() -> None:
     assert between(NAN, 5, 3, 1).unknown_seconds == 3
 
 
-@given(
-    st.lists(st.floats(0, 20_000), min_size=2, max_size=30),
-    st.lists(st.floats(0.1, 20), min_size=29, max_size=29),
-)
-def test_energy_is_never_more_than_the_highest_draw_over_the_time(
-    watts: list[float], steps: list[float]
-) -> None:
+@given(st.lists(st.floats(0, 20_000), min_size=2, max_size=30), st.lists(st.floats(0.1, 20), min_size=29, max_size=29))
+def test_energy_is_never_more_than_the_highest_draw_over_the_time(watts: list[float], steps: list[float]) -> None:
     """Whatever the sampling."""
     seconds = [0.0]
     for step in steps[: len(watts) - 1]:
@@ -187,7 +180,9 @@ def test_an_account_counts_energy_money_and_idle_gpus() -> None:
     account = EnergyLedger()
     for second in range(3601):
         idle_now = 1 if second <= 1800 else 0
-        sample = EnergySample(watts=2000, gpu_joules=1500, gpus=4, busy_gpus=3.0, idle_gpus=idle_now, idle_watts=60.0 * idle_now)  # fmt: skip
+        sample = EnergySample(
+            watts=2000, gpu_joules=1500, gpus=4, busy_gpus=3.0, idle_gpus=idle_now, idle_watts=60.0 * idle_now
+        )
         account.add(sample, 1_790_000_000 + second, "2026-11-21", 1.0, 0.30)
     day = account.days["2026-11-21"]
     place = SiteConfig(tariff=0.30, pue=1.2, g_per_kwh=100)
@@ -228,9 +223,7 @@ def test_an_account_says_what_it_bridged_and_what_it_does_not_know() -> None:
 
 def inventory(model: str, count: int, mib: int, **more: object) -> Inventory:
     """A node with GPUs of one model."""
-    gpus = tuple(
-        Gpu(uuid=f"G{n}", index=n, name=model, memory_bytes=mib * 2**20) for n in range(count)
-    )
+    gpus = tuple(Gpu(uuid=f"G{n}", index=n, name=model, memory_bytes=mib * 2**20) for n in range(count))
     return Inventory(node="n", gpus=gpus, **more)  # type: ignore[arg-type]  # a short form for tests
 
 
@@ -244,9 +237,7 @@ def test_a_running_node_is_judged_by_its_links() -> None:
     assert pools_of(alone) == ((1, 32),) * 4
     wires = (Link(gpu="G0", number=0, peer_kind="gpu", peer="G1"),)
     assert pools_of(inventory("NVIDIA GeForce RTX 3090", 2, 24_576, links=wires)) == ((2, 48),)
-    switched = tuple(
-        Link(gpu=f"G{n}", number=0, peer_kind="switch", peer_pci="0000:07:00.0") for n in range(4)
-    )
+    switched = tuple(Link(gpu=f"G{n}", number=0, peer_kind="switch", peer_pci="0000:07:00.0") for n in range(4))
     assert pools_of(inventory(h100, 4, 81_559, links=switched)) == ((4, 320),)
 
 

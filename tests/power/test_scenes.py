@@ -21,9 +21,7 @@ def dgx(power_factor: float, watts: float) -> Stage:
     ("power_factor", "watts", "amps", "ids"),
     [(1.0, 17000, 47.2, ["E01"]), (0.97, 17000, 48.6, ["E02"]), (1.0, 20400, 56.6, ["E02"])],
 )
-def test_two_dgx_h100_on_one_feed(
-    power_factor: float, watts: float, amps: float, ids: list[str]
-) -> None:
+def test_two_dgx_h100_on_one_feed(power_factor: float, watts: float, amps: float, ids: list[str]) -> None:
     """E01 just below 48 A, E02 above; and E07 always, for their limits allow 20.4 kW."""
     stage = dgx(power_factor, watts)
     assert stage.value("circuit_amps", "feed") == pytest.approx(amps, rel=0.002)
@@ -33,9 +31,7 @@ def test_two_dgx_h100_on_one_feed(
 
 def test_four_5090_on_15_amps() -> None:
     """The band of 22 s to 75 s from cold, then everything fires, and the cap is said to be too low."""
-    stage = Stage(
-        RIG.format(gpus="4x RTX 5090", amps=15, volts=120), limits={"rig1": 2300.0}, gpus=4
-    )
+    stage = Stage(RIG.format(gpus="4x RTX 5090", amps=15, volts=120), limits={"rig1": 2300.0}, gpus=4)
     stage.play(130, gpu={"rig1": 60.0}, every=5)
     assert stage.ids("office") == ["E07"]
     stage.play(4, gpu={"rig1": 2300.0})
@@ -55,9 +51,7 @@ def test_four_5090_on_15_amps() -> None:
 
 def test_four_5090_on_20_amps() -> None:
     """24.1 A are 1.2 times the rating: 91 s at the earliest, 33 min as a rule, or never."""
-    stage = Stage(
-        RIG.format(gpus="4x RTX 5090", amps=20, volts=120), limits={"rig1": 2300.0}, gpus=4
-    )
+    stage = Stage(RIG.format(gpus="4x RTX 5090", amps=20, volts=120), limits={"rig1": 2300.0}, gpus=4)
     stage.play(130, gpu={"rig1": 60.0}, every=5)
     stage.play(4, gpu={"rig1": 2300.0})
     assert stage.value("circuit_trip_earliest_seconds", "office") == pytest.approx(91 - 4, rel=0.03)
@@ -75,10 +69,7 @@ def test_a_pair_at_45_percent_and_the_loss_of_a() -> None:
     stage.play(200, meters=both, every=5)
     assert (stage.ids("a"), stage.ids("b")) == (["E08"], ["E08"])
     assert stage.value("circuit_survivor_amps", "b") == pytest.approx(18)
-    lost = [
-        meter("a", watts=0.0, volts=0.0, amps=0.0),
-        meter("b", watts=4320.0, volts=240.0, amps=18.0),
-    ]
+    lost = [meter("a", watts=0.0, volts=0.0, amps=0.0), meter("b", watts=4320.0, volts=240.0, amps=18.0)]
     stage.play(200, meters=lost, every=5)
     assert stage.ids("a") == ["E09"]
     assert stage.ids("b") == ["E02", "E08"]

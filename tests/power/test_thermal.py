@@ -117,9 +117,7 @@ ELEMENT = Element.of([band(Curve.UL489, 20)])
 
 
 @given(st.lists(st.floats(0.01, 900), min_size=1, max_size=20), st.floats(0, 2))
-def test_irregular_sampling_gives_what_regular_sampling_gives(
-    steps: list[float], ratio: float
-) -> None:
+def test_irregular_sampling_gives_what_regular_sampling_gives(steps: list[float], ratio: float) -> None:
     """The step is exact for any interval."""
     amps = np.array([ratio])
     irregular = cold(1)
@@ -132,9 +130,7 @@ def test_irregular_sampling_gives_what_regular_sampling_gives(
 
 
 @given(st.floats(0.5, 3), st.floats(0.2, 2), st.floats(0, 1.5))
-def test_the_time_to_trip_is_when_the_heat_is_there(
-    ratio: float, before: float, since: float
-) -> None:
+def test_the_time_to_trip_is_when_the_heat_is_there(ratio: float, before: float, since: float) -> None:
     """Also when the slow mass still cools from an older load."""
     heat = step(steady(np.array([before])), np.array([since]), 200, ELEMENT)
     amps = np.array([ratio])
@@ -159,13 +155,7 @@ def test_cooling_only_falls_and_ends_in_a_reset() -> None:
 
 @pytest.mark.parametrize(
     ("curve", "may", "must"),
-    [
-        (Curve.IEC_B, 3, 5),
-        (Curve.IEC_C, 5, 10),
-        (Curve.IEC_D, 10, 20),
-        (Curve.IEC_K, 8, 14),
-        (Curve.IEC_Z, 2, 3.6),
-    ],
+    [(Curve.IEC_B, 3, 5), (Curve.IEC_C, 5, 10), (Curve.IEC_D, 10, 20), (Curve.IEC_K, 8, 14), (Curve.IEC_Z, 2, 3.6)],
 )
 def test_the_magnetic_region_is_in_the_band(curve: Curve, may: float, must: float) -> None:
     """B16 at 4 times its rating: from under 0.1 s, and not from 2 s."""

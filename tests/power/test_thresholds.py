@@ -185,8 +185,8 @@ def test_a_plan_evaluates_these_rules() -> None:
 
 @pytest.mark.parametrize(
     ("rule", "part"), cases(), ids=[f"{rule.name}-{part.metric}-{part.level}" for rule, part in cases()]
-)  # fmt: skip
-def test_a_changed_threshold_moves_the_plan_and_the_live_alert(rule: Rule, part: Above | Below) -> None:  # fmt: skip
+)
+def test_a_changed_threshold_moves_the_plan_and_the_live_alert(rule: Rule, part: Above | Below) -> None:
     """Just below and just above the value of the moment, on every row that both know."""
     stage, planned = scene()
     kind = rule.table.snapshot_kind
@@ -210,11 +210,13 @@ def test_a_changed_threshold_moves_the_plan_and_the_live_alert(rule: Rule, part:
                 assert fires == expected, f"{row}: {value} against {level.level}"
 
 
-NAMED = sorted(set(re.findall(r'(?:level|clear) = "([A-Z_]+)"', (FOLDER / "circuit_rules.toml").read_text())))  # fmt: skip
+NAMED = sorted(set(re.findall(r'(?:level|clear) = "([A-Z_]+)"', (FOLDER / "circuit_rules.toml").read_text())))
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_named_threshold_is_the_number_of_its_rule(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_named_threshold_is_the_number_of_its_rule(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rule file reads a level in capitals from `power.thresholds`; no such number stands twice."""
     before = {rule.name: rule.when for rule in RULES}
     monkeypatch.setattr(thresholds, name, getattr(thresholds, name) * 0.999)
@@ -271,9 +273,7 @@ cords = [{ circuit = "a" }, { circuit = "b" }]
 
 
 @pytest.mark.parametrize("quantity", MASKED)
-def test_the_live_state_masks_at_the_level_of_the_rule(
-    quantity: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_live_state_masks_at_the_level_of_the_rule(quantity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Assumed power alone brings it above; with a lower level, what is measured does, and it is known."""
     stage = Stage(HALF_SILENT, limits={"hushed": 4 * 575.0}, gpus=4)
     stage.play(20, gpu={"hushed": 100.0})

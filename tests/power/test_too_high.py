@@ -24,10 +24,8 @@ def fault(stage: Stage) -> MeterFault:
 @pytest.mark.parametrize(
     ("watts", "words"),
     [(1_150_000.0, "W taken for kW?"), (13_000.0, "a digit too many?"), (115_000.0, "without its decimals?")],
-)  # fmt: skip
-def test_a_plug_that_reads_more_than_its_machine_may_draw_is_refused_at_once(
-    watts: float, words: str
-) -> None:
+)
+def test_a_plug_that_reads_more_than_its_machine_may_draw_is_refused_at_once(watts: float, words: str) -> None:
     """The rig goes on with its model, nobody is woken, nothing is billed by it, and the likely unit is named."""
     stage = Stage(RIG, limits={"n": 900.0}, gpus=2)
     stage.play(5, gpu={"n": 800.0})
@@ -87,7 +85,7 @@ def test_a_current_of_a_short_circuit_is_refused_at_once() -> None:
         ({"watts": 1000.0, "volts": 460.0}, "460 V on a circuit of 230 V (between two lines?)"),
         ({"watts": 1000.0, "volts": 23.1}, "23 V on a circuit of 230 V (a digit too few?)"),
     ],
-)  # fmt: skip
+)
 def test_the_alert_names_the_likely_unit(read: dict[str, float], words: str) -> None:
     """Of a circuit's meter; of one whose load a larger breaker would carry nothing is guessed."""
     stage = Stage(LAB)
@@ -115,8 +113,9 @@ def test_an_overload_that_a_breaker_carries_is_believed(watts: float, seconds: f
 
 
 @pytest.mark.parametrize(
-    ("measured", "expected"), [(460.0, MeterFault.TOO_HIGH), (46.0, MeterFault.TOO_HIGH), (398.0, MeterFault.NONE), (207.0, MeterFault.NONE)]
-)  # fmt: skip
+    ("measured", "expected"),
+    [(460.0, MeterFault.TOO_HIGH), (46.0, MeterFault.TOO_HIGH), (398.0, MeterFault.NONE), (207.0, MeterFault.NONE)],
+)
 def test_volts_of_no_mains_are_not_believed(measured: float, expected: MeterFault) -> None:
     """460 and 46 V on 230 V; a lost neutral, which makes 398 V, is real and pages."""
     stage = Stage(LAB)

@@ -41,9 +41,7 @@ def site() -> Stage:
 
 def reading(stage: Stage, seconds: float, pa: float | None, pb: float | None) -> None:
     """Let the meters of the panels report; None: silent."""
-    told = [
-        meter(name, watts=watts) for name, watts in (("PA", pa), ("PB", pb)) if watts is not None
-    ]
+    told = [meter(name, watts=watts) for name, watts in (("PA", pa), ("PB", pb)) if watts is not None]
     stage.play(seconds, gpu={"n1": NODE}, meters=told)
 
 
@@ -109,9 +107,7 @@ def test_a_switch_stands_where_it_did_before_a_restart() -> None:
     assert other.value("circuit_watts", "PB") == pytest.approx(OTHERS + NODE)
 
 
-UPS_SITE = (
-    SITE.replace('preferred = "PA"', 'preferred = "U"') + '[ups.U]\nwatts = 6000\nparent = "PA"\n'
-)
+UPS_SITE = SITE.replace('preferred = "PA"', 'preferred = "U"') + '[ups.U]\nwatts = 6000\nparent = "PA"\n'
 
 
 def test_a_ups_that_a_switch_has_left_is_believed() -> None:
@@ -119,7 +115,9 @@ def test_a_ups_that_a_switch_has_left_is_believed() -> None:
     stage = Stage(UPS_SITE, gpus=4, limits={"n1": 2300.0})
 
     def play(seconds: float, ups: float, pb: float) -> None:
-        own = MeterReading(meter="nut", kind="ups", target="U", source=WallSource.UPS, at=0.0, period=5.0, watts=ups, flags=("OL",))  # fmt: skip
+        own = MeterReading(
+            meter="nut", kind="ups", target="U", source=WallSource.UPS, at=0.0, period=5.0, watts=ups, flags=("OL",)
+        )
         stage.play(seconds, gpu={"n1": NODE}, meters=[own, meter("PB", watts=pb)])
 
     load = 1.1 * NODE

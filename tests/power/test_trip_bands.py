@@ -27,12 +27,9 @@ SEVERITY = {rule.name: rule.severity for rule in RULES}
 def test_the_simulation_imports_nothing_of_the_bands() -> None:
     """NumPy and the standard library only."""
     tree = ast.parse(Path(simulated_breaker.__file__).read_text())
-    names = {
-        alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    } | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names} | {
+        node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+    }
     assert names <= {"__future__", "dataclasses", "numpy", "numpy.typing"}
 
 
@@ -43,9 +40,10 @@ def loads(random: np.random.Generator) -> tuple[Floats, list[tuple[Floats, Float
     for _ in range(SEGMENTS):
         kind = random.uniform(size=COUNT)
         ratio = np.where(
-            kind < 0.4, random.uniform(0.3, 1.1, COUNT),
+            kind < 0.4,
+            random.uniform(0.3, 1.1, COUNT),
             np.where(kind < 0.9, random.uniform(1.05, 2.8, COUNT), np.exp(random.uniform(1, 3.1, COUNT))),
-        )  # fmt: skip
+        )
         segments.append((ratio, np.exp(random.uniform(np.log(3), np.log(900), COUNT))))
     return before, segments
 
@@ -55,9 +53,7 @@ def test_simulated_breakers_trip_inside_their_bands() -> None:
     none of those that hold should have tripped."""
     random = np.random.default_rng(16)
     breakers = draw(COUNT, random)
-    element = Element.of([
-        band(Curve(STANDARDS[n].name), STANDARDS[n].rated_amps) for n in breakers.standard
-    ])  # fmt: skip
+    element = Element.of([band(Curve(STANDARDS[n].name), STANDARDS[n].rated_amps) for n in breakers.standard])
     before, segments = loads(random)
     breakers.warm(before)
     heat = steady(before)
@@ -77,8 +73,7 @@ def test_simulated_breakers_trip_inside_their_bands() -> None:
     early = edges[rows, 0] > tripped[rows] + 0.5
     late = edges[rows, 2] < tripped[rows] * 0.995 - 0.5
     by_class = {
-        one.name: int((early | late)[breakers.standard[rows] == number].sum())
-        for number, one in enumerate(STANDARDS)
+        one.name: int((early | late)[breakers.standard[rows] == number].sum()) for number, one in enumerate(STANDARDS)
     }
     assert 1 - (early | late).mean() >= 0.99, (int(early.sum()), int(late.sum()), by_class)
     held = np.flatnonzero(~np.isfinite(tripped))
@@ -105,7 +100,7 @@ def test_a_page_comes_before_the_earliest_trip_or_the_trip_is_reported(warm: flo
         for name, (curve, amps, volts, _) in names.items()
     )
     stage = Stage(text)
-    before = {f"{n}-{p}": warm * amps * volts / 2 for n, (_, amps, volts, _) in names.items() for p in "ab"}  # fmt: skip
+    before = {f"{n}-{p}": warm * amps * volts / 2 for n, (_, amps, volts, _) in names.items() for p in "ab"}
     stage.play(90, wall=before)
     layout = lay_out("site.toml", decode("site.toml", tomllib.loads(text)))
     element = Element.of([layout.circuits[name].band for name in names])
@@ -113,7 +108,7 @@ def test_a_page_comes_before_the_earliest_trip_or_the_trip_is_reported(warm: flo
     earliest = seconds_to_trip(steady(np.full(len(names), warm)), ratios, element)[:, 0]
     paged: dict[str, float] = {}
     reported: set[str] = set()
-    wall = {f"{n}-{p}": r * amps * volts / 2 for n, (_, amps, volts, r) in names.items() for p in "ab"}  # fmt: skip
+    wall = {f"{n}-{p}": r * amps * volts / 2 for n, (_, amps, volts, r) in names.items() for p in "ab"}
     for second in range(90):
         for name, opens in zip(names, earliest, strict=True):
             if second > opens and opens < 10 and f"{name}-a" in wall:
@@ -129,6 +124,6 @@ def test_a_page_comes_before_the_earliest_trip_or_the_trip_is_reported(warm: flo
     fast = [name for name, at in zip(names, earliest, strict=True) if at < 10]
     assert len(slow) > 10
     assert len(fast) > 10
-    late = {name: (names[name], at, paged.get(name)) for name, at in slow if not paged.get(name, 999) < at}  # fmt: skip
+    late = {name: (names[name], at, paged.get(name)) for name, at in slow if not paged.get(name, 999) < at}
     assert not late
     assert not [(name, names[name]) for name in fast if name not in reported]

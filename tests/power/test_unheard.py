@@ -64,10 +64,7 @@ def test_a_take_over_pages_nobody_and_blindness_pages_once() -> None:
     site.play(20, wall=DRAW)
     assert [alert.rule for alert in site.told] == []
     site.play(60, wall=DRAW, unheard=gone)
-    assert [(alert.rule, alert.name) for alert in site.told] == [
-        ("circuit_unheard", "main"),
-        ("circuit_unheard", "a"),
-    ]
+    assert [(alert.rule, alert.name) for alert in site.told] == [("circuit_unheard", "main"), ("circuit_unheard", "a")]
 
 
 def test_an_overload_of_which_a_part_is_not_heard_any_more_is_not_over() -> None:

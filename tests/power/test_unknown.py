@@ -97,10 +97,8 @@ def test_a_silent_meter_resolves_nothing_and_cools_no_breaker() -> None:
         (1.08, 150, {"circuit_continuous", "circuit_load", "circuit_overload", "circuit_thermal_warm"}),
     ],
     ids=["near its limit", "above its limit", "above its rating"],
-)  # fmt: skip
-def test_a_load_that_is_held_begins_no_alert_but_that_of_blindness(
-    part: float, seconds: int, before: set[str]
-) -> None:
+)
+def test_a_load_that_is_held_begins_no_alert_but_that_of_blindness(part: float, seconds: int, before: set[str]) -> None:
     """Neither while it is last known, though its breaker is taken for hot enough to trip, nor once it is unknown."""
     stage = Stage(ALONE)
     stage.play(60, meters=[meter("a", watts=120 * 20 * 0.3)], every=5)
@@ -175,7 +173,7 @@ def test_a_meter_that_never_reported_is_no_0_watts() -> None:
     assert stage.value("circuit_heat_assumed", "a") == 1
     once = Stage(ALONE, rules=())
     once.play(10, meters=[meter("a", watts=120 * 20 * 0.9)])
-    assert stage.value("circuit_heat_ratio", "a") == pytest.approx(once.value("circuit_heat_ratio", "a"), rel=0.01)  # fmt: skip
+    assert stage.value("circuit_heat_ratio", "a") == pytest.approx(once.value("circuit_heat_ratio", "a"), rel=0.01)
     assert stage.value("circuit_heat_ratio", "a") > 0.5
 
 
@@ -186,9 +184,7 @@ def test_an_empty_circuit_without_a_meter_is_not_measured() -> None:
         + '[circuits.b]\npanel = "p"\nphase = "L2"\nbreaker = 20\nmeter = "tasmota:b"\n[circuits.c]\npanel = "p"\nphase = "L2"\nbreaker = 20\n',
         rules=(),
     )
-    stage.play(
-        30, wall={"n1": 500.0}, meters=[meter("b", watts=0.0), meter("a", watts=500.0)], every=2
-    )
+    stage.play(30, wall={"n1": 500.0}, meters=[meter("b", watts=0.0), meter("a", watts=500.0)], every=2)
     assert stage.value("circuit_watts", "c") == 0.0
     assert state(stage, "c") is LoadState.MODELLED
     assert state(stage, "b") is state(stage, "p") is LoadState.MEASURED
@@ -202,7 +198,7 @@ def test_the_first_reading_warms_a_breaker_that_began_with_less() -> None:
     stage.play(2, gpu={"n1": 250.0}, meters=[meter("a", watts=3000.0)])
     once = Stage(text, limits={"n1": 900.0}, gpus=2, rules=())
     once.play(2, gpu={"n1": 250.0}, meters=[meter("a", watts=3000.0)])
-    assert stage.value("circuit_heat_ratio", "a") == pytest.approx(once.value("circuit_heat_ratio", "a"), rel=0.02)  # fmt: skip
+    assert stage.value("circuit_heat_ratio", "a") == pytest.approx(once.value("circuit_heat_ratio", "a"), rel=0.02)
 
 
 def restarted(stage: Stage, text: str, seconds: float) -> Stage:
@@ -330,9 +326,7 @@ def test_a_constant_meter_on_a_constant_load_is_not_frozen() -> None:
     assert fault(stage) is MeterFault.NONE
 
 
-@pytest.mark.parametrize(
-    "known", [{"watts": 1590.0, "power_factor": 0.7229}, {"watts": 1590.0, "volt_amps": 2199.6}]
-)
+@pytest.mark.parametrize("known", [{"watts": 1590.0, "power_factor": 0.7229}, {"watts": 1590.0, "volt_amps": 2199.6}])
 def test_a_meters_power_factor_gives_the_current(known: dict[str, float]) -> None:
     """18.33 A, and not the 13.66 of a factor that the configuration supposes."""
     stage = Stage(ALONE.replace("pf = 1.0", "pf = 0.97"), rules=())
@@ -379,7 +373,9 @@ def test_a_model_that_grows_moves_no_measured_load_from_its_pole() -> None:
     assert amps == pytest.approx([2160 / volts] * 2)
     assert stage.value("circuit_l2_amps", "p") == pytest.approx((2600 - 2160) / volts)
     # Meters that contradict each other: what is measured above holds.
-    stage.play(60, gpu={"n1": 1600.0, "n2": 400.0}, meters=[meter("p", watts=2000.0), meter("a", watts=2160.0)], every=5)  # fmt: skip
+    stage.play(
+        60, gpu={"n1": 1600.0, "n2": 400.0}, meters=[meter("p", watts=2000.0), meter("a", watts=2160.0)], every=5
+    )
     assert stage.value("circuit_l1_amps", "p") == pytest.approx(2000 / volts)
 
 
@@ -397,10 +393,7 @@ def test_a_meter_that_falls_silent_moves_no_load_of_its_panel_to_another_pole(
     if kind != "circuit":
         plug = meter("n1", kind="node", source=WallSource.PLUG, watts=1300.0, meter="plug")
         dying.append(plug)
-    known: Any = {
-        "metered": frozenset((one.kind, one.target) for one in alive + dying),
-        "gpu": load,
-    }
+    known: Any = {"metered": frozenset((one.kind, one.target) for one in alive + dying), "gpu": load}
     stage.play(60, meters=alive + dying, every=5, **known)
     before = [stage.value(f"circuit_l{pole}_amps", "p") for pole in (1, 2)]
     if restart:
@@ -422,9 +415,7 @@ def test_what_is_read_now_goes_before_what_was_read_last() -> None:
     assert stage.value("circuit_l1_amps", "p") == pytest.approx(1000 / volts)
 
 
-def test_what_a_circuits_meter_knew_beyond_a_nodes_is_in_the_last_draw_when_all_fall_silent() -> (
-    None
-):
+def test_what_a_circuits_meter_knew_beyond_a_nodes_is_in_the_last_draw_when_all_fall_silent() -> None:
     """The node's plug read 1,200 W of 1,860: the last draw of both is nearly full, so that blindness pages."""
     stage = Stage(BESIDE, limits={"n1": 2600.0}, gpus=2)
     told = [
@@ -433,9 +424,7 @@ def test_what_a_circuits_meter_knew_beyond_a_nodes_is_in_the_last_draw_when_all_
     ]
     stage.play(60, gpu={"n1": 900.0}, meters=told, every=5)
     heat = stage.value("circuit_heat_ratio", "a")
-    assert stage.value("supply_wall_watts", "n1") == 1200, (
-        "two meters of one sort are not two outlets"
-    )
+    assert stage.value("supply_wall_watts", "n1") == 1200, "two meters of one sort are not two outlets"
     stage.hush("n1")
     stage.play(60, every=5)
     assert stage.value("circuit_meter_blind", "a") == 1
@@ -497,9 +486,7 @@ cords = [{ circuit = "a" }, { circuit = "b" }]
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_a_feed_that_carries_little_is_not_lost_by_what_silence_lets_a_node_draw(
-    *, unread: bool
-) -> None:
+def test_a_feed_that_carries_little_is_not_lost_by_what_silence_lets_a_node_draw(*, unread: bool) -> None:
     """The meters of both feeds go on: b is measured at 60 W as before, though 1 kW could flow there. Neither a silent node
     nor its unread GPUs take that from the panel."""
     stage = Stage(LIGHT_FEED, limits={"n": 900.0}, gpus=2, rules=())
@@ -573,9 +560,8 @@ watts = 500
 """
 RIGS = DECLARED.replace("watts = 500", 'gpus = "2x RTX 5090"')
 PLUGS = [
-    meter(name, meter=f"plug-{name}", kind="node", source=WallSource.PLUG, watts=1300.0, period=10.0)
-    for name in "ab"
-]  # fmt: skip
+    meter(name, meter=f"plug-{name}", kind="node", source=WallSource.PLUG, watts=1300.0, period=10.0) for name in "ab"
+]
 
 
 def metered_nodes(text: str) -> tuple[Stage, dict[str, float]]:
@@ -612,9 +598,7 @@ def test_what_a_plug_measured_last_is_not_replaced_by_a_lower_model(text: str) -
 
 
 @pytest.mark.parametrize("watts", [None, 0.0, 1.3], ids=["silence", "0 W", "kW as W"])
-def test_a_plug_that_fails_to_a_low_reading_erases_no_more_than_silence(
-    watts: float | None,
-) -> None:
+def test_a_plug_that_fails_to_a_low_reading_erases_no_more_than_silence(watts: float | None) -> None:
     """A reading below the GPUs counts neither before it is refused nor after: no load, heat or alert falls."""
     stage, gpu = metered_nodes(RIGS)
     heat, told = stage.value("circuit_heat_ratio", "lab"), len(stage.told)
@@ -747,9 +731,7 @@ def test_a_refused_meter_is_used_again_when_its_witness_agrees() -> None:
 
 def test_fewer_witnesses_than_before_are_no_agreement() -> None:
     """1,150 of 2,300 W: with one node of two gone the meter seems to read enough."""
-    text = (
-        RIG.replace('nodes = ["n1"]', 'nodes = ["n1", "n2"]') + '[nodes.n2]\ngpus = "4x RTX 4090"\n'
-    )
+    text = RIG.replace('nodes = ["n1"]', 'nodes = ["n1", "n2"]') + '[nodes.n2]\ngpus = "4x RTX 4090"\n'
     stage = Stage(text, limits={"n1": 1200.0, "n2": 1200.0}, gpus=4)
     low = meter("a", watts=700.0)
     stage.play(60, gpu={"n1": 1150.0, "n2": 1150.0}, meters=[low], every=2)
@@ -760,7 +742,9 @@ def test_fewer_witnesses_than_before_are_no_agreement() -> None:
 
 
 BACKED = ALONE + '[ups.u]\nwatts = 3000\ncircuits = ["a"]\n'
-IDLE_UPS = MeterReading(meter="nut", kind="ups", target="u", source=WallSource.UPS, at=0.0, period=5.0, watts=0.0, flags=("OL",))  # fmt: skip
+IDLE_UPS = MeterReading(
+    meter="nut", kind="ups", target="u", source=WallSource.UPS, at=0.0, period=5.0, watts=0.0, flags=("OL",)
+)
 
 
 def test_a_ups_of_0_watts_is_not_believed_over_what_is_measured_behind_it() -> None:
@@ -785,21 +769,15 @@ def test_a_ups_of_0_watts_is_not_believed_over_what_is_measured_behind_it() -> N
 def test_a_ups_that_went_off_is_believed() -> None:
     """What was measured behind it before says nothing."""
     stage = Stage(BACKED, rules=())
-    stage.play(
-        40, meters=[msgspec.structs.replace(IDLE_UPS, watts=1900.0), meter("a", watts=1800.0)]
-    )
+    stage.play(40, meters=[msgspec.structs.replace(IDLE_UPS, watts=1900.0), meter("a", watts=1800.0)])
     stage.play(100, meters=[IDLE_UPS])
     assert stage.value("ups_load_ratio", "u") == 0
 
 
 @pytest.mark.parametrize(
-    ("spec", "flags"),
-    [("on_bypass = true\n", ("OL",)), ("", ("OL", "BYPASS"))],
-    ids=["configured", "reported"],
+    ("spec", "flags"), [("on_bypass = true\n", ("OL",)), ("", ("OL", "BYPASS"))], ids=["configured", "reported"]
 )
-def test_a_ups_in_bypass_is_believed_that_it_carries_nothing(
-    spec: str, flags: tuple[str, ...]
-) -> None:
+def test_a_ups_in_bypass_is_believed_that_it_carries_nothing(spec: str, flags: tuple[str, ...]) -> None:
     """And what hangs on it does not draw its 0 W."""
     past = msgspec.structs.replace(IDLE_UPS, flags=flags)
     stage = Stage(BACKED + spec, rules=())

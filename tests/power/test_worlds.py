@@ -65,7 +65,9 @@ def test_nothing_raises_and_nothing_is_safe_by_silence(first: int) -> None:
         stage.hush(*hushed)
         tripped: set[str] = set()
         for after in range(0, LASTS, EVERY):
-            left = [told for one in made.meters if (told := reads(one, after) if one.meter in dead else one) is not None]  # fmt: skip
+            left = [
+                told for one in made.meters if (told := reads(one, after) if one.meter in dead else one) is not None
+            ]
             stage.play(EVERY, gpu=made.gpus, meters=left, every=EVERY)
             tripped |= off(stage)
         wrong += [f"world {number} ({how}): {text}" for text in raised(stage)]
@@ -79,15 +81,13 @@ def test_nothing_raises_and_nothing_is_safe_by_silence(first: int) -> None:
             wrong += [
                 f"world {number}: heat of {name} fell from {before:.3f} to {now:.3f}"
                 for name, before in heat.items()
-                if (now := stage.value("circuit_heat_ratio", name)) < before - 0.02
-                and name not in tripped
+                if (now := stage.value("circuit_heat_ratio", name)) < before - 0.02 and name not in tripped
             ]
             # An unknown load is NaN, which is not less.
             wrong += [
                 f"world {number}: {name} carried {before:.0f} W and carries {now:.0f} W by silence"
                 for name, before in load.items()
-                if (now := stage.value("circuit_watts", name)) < 0.98 * before
-                and name not in tripped
+                if (now := stage.value("circuit_watts", name)) < 0.98 * before and name not in tripped
             ]
         if WAYS[how].silence and WAYS[how].blinds:
             wrong += [
@@ -95,9 +95,7 @@ def test_nothing_raises_and_nothing_is_safe_by_silence(first: int) -> None:
                 for name in near & unread(made, stage, dead) - tripped
                 if not stage.value("circuit_meter_blind", name)
             ]
-        wrong += [
-            f"world {number} ({how}): {text}" for text in below_what_is_measured(made, stage, dead)
-        ]
+        wrong += [f"world {number} ({how}): {text}" for text in below_what_is_measured(made, stage, dead)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -112,8 +110,7 @@ def nearly_full(made: World, stage: Stage) -> set[str]:
     return {
         name
         for name in made.circuits
-        if stage.value("circuit_amps", name)
-        > 1.02 * LOAD_CLEAR * stage.value("circuit_continuous_amps", name)
+        if stage.value("circuit_amps", name) > 1.02 * LOAD_CLEAR * stage.value("circuit_continuous_amps", name)
     }
 
 
@@ -130,11 +127,7 @@ def unread(made: World, stage: Stage, dead: set[str]) -> set[str]:
         name not in plugs and known
         for name, known in zip(network.machines, stage.live.model.measured.known, strict=True)
     ]
-    on |= {
-        "c0"
-        for one in stage.live._ups
-        if ("ups", one.name) in silent and np.any(np.array(measured)[one.machines])
-    }
+    on |= {"c0" for one in stage.live._ups if ("ups", one.name) in silent and np.any(np.array(measured)[one.machines])}
     return {name for kind, name in silent if kind == "circuit"} | (on - own)
 
 

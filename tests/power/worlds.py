@@ -35,7 +35,7 @@ class World:
 def world(seed: int) -> World:
     """Return one: up to two panels, five circuits, a redundant pair, six machines, a UPS, transformers and a transfer switch."""
     pick, transformers = random.Random(seed), random.Random(f"transformers of {seed}")
-    region, volts, between = pick.choice([("US", 120, 208), ("DE", 230, 400), ("JP", 100, 200), ("UK", 230, 400)])  # fmt: skip
+    region, volts, between = pick.choice([("US", 120, 208), ("DE", 230, 400), ("JP", 100, 200), ("UK", 230, 400)])
     made = World([f'region = "{region}"'])
     panels = [f"p{number}" for number in range(pick.randint(0, 2))]
     behind = []
@@ -69,7 +69,7 @@ def world(seed: int) -> World:
     places = [("circuit", name, watts) for name, watts in made.circuits.items()]
     places += [("node", name, watts) for name, watts in made.nodes.items()]
     places += [("ups", "u", made.circuits["c0"])] if backed else []
-    made.meters = [_meter(pick, kind, name, watts, volts) for kind, name, watts in places if pick.random() < 0.5]  # fmt: skip
+    made.meters = [_meter(pick, kind, name, watts, volts) for kind, name, watts in places if pick.random() < 0.5]
     return made
 
 

@@ -7,28 +7,75 @@ from msgspec.structs import replace
 from api.power import CircuitState, LoadState, TripSeconds
 
 COOL = CircuitState(
-    "office", watts=800.0, sigma_watts=16.0, amps={"L1": 6.7}, rated_amps=20.0, continuous_amps=16.0,
-    effective_amps=20.0, headroom_amps=9.3, load_ratio=0.335, sustained_ratio=0.335, continuous_ratio=0.4,
-    heat_ratio=0.12, trip_known=True, source="bmc", load_state=LoadState.MEASURED, load_state_seconds=4000.0,
-    nodes=["rig"], facts={"remedy": "cap each GPU at 540 W (nvidia-smi -pl 540)"},
-)  # fmt: skip
+    "office",
+    watts=800.0,
+    sigma_watts=16.0,
+    amps={"L1": 6.7},
+    rated_amps=20.0,
+    continuous_amps=16.0,
+    effective_amps=20.0,
+    headroom_amps=9.3,
+    load_ratio=0.335,
+    sustained_ratio=0.335,
+    continuous_ratio=0.4,
+    heat_ratio=0.12,
+    trip_known=True,
+    source="bmc",
+    load_state=LoadState.MEASURED,
+    load_state_seconds=4000.0,
+    nodes=["rig"],
+    facts={"remedy": "cap each GPU at 540 W (nvidia-smi -pl 540)"},
+)
 FALLEN = replace(
-    COOL, watts=1656.0, amps={"L1": 13.8}, headroom_amps=2.2, load_ratio=0.69, sustained_ratio=1.21,
-    continuous_ratio=1.43, above_continuous_seconds=130.0, heat_ratio=0.93, trip_seconds=TripSeconds(11.0, 40.0, 200.0),
-)  # fmt: skip
+    COOL,
+    watts=1656.0,
+    amps={"L1": 13.8},
+    headroom_amps=2.2,
+    load_ratio=0.69,
+    sustained_ratio=1.21,
+    continuous_ratio=1.43,
+    above_continuous_seconds=130.0,
+    heat_ratio=0.93,
+    trip_seconds=TripSeconds(11.0, 40.0, 200.0),
+)
 """A circuit whose load has just fallen: now it carries little, and the countdown is of before."""
-AFTER = replace(FALLEN, sustained_ratio=0.69, above_continuous_seconds=None, continuous_ratio=1.2, trip_seconds=TripSeconds())  # fmt: skip
+AFTER = replace(
+    FALLEN, sustained_ratio=0.69, above_continuous_seconds=None, continuous_ratio=1.2, trip_seconds=TripSeconds()
+)
 """Ten seconds later; the mean of the minute has not followed yet."""
 ASSUMED = CircuitState(
-    "office", watts=2900.0, amps={"L1": 24.2}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
-    headroom_amps=-8.2, load_ratio=1.21, sustained_ratio=1.21, assumed_watts=2900.0, source="committed",
-    load_state=LoadState.ASSUMED, load_state_seconds=300.0, committed_watts=2900.0, committed_continuous_ratio=1.51,
-    facts={"assumed": "all of it is assumed: rig: silent, counted with all that may be drawn",
-           "band": "not known, as part of its load is assumed", "unknown_nodes": "rig2"},
-)  # fmt: skip
+    "office",
+    watts=2900.0,
+    amps={"L1": 24.2},
+    rated_amps=20.0,
+    continuous_amps=16.0,
+    effective_amps=20.0,
+    headroom_amps=-8.2,
+    load_ratio=1.21,
+    sustained_ratio=1.21,
+    assumed_watts=2900.0,
+    source="committed",
+    load_state=LoadState.ASSUMED,
+    load_state_seconds=300.0,
+    committed_watts=2900.0,
+    committed_continuous_ratio=1.51,
+    facts={
+        "assumed": "all of it is assumed: rig: silent, counted with all that may be drawn",
+        "band": "not known, as part of its load is assumed",
+        "unknown_nodes": "rig2",
+    },
+)
 """Its only node is silent: all of its load is assumed."""
-OVER = replace(COOL, watts=2150.0, amps={"L1": 18.0}, headroom_amps=-2.0, load_ratio=0.9, sustained_ratio=0.9,
-               continuous_ratio=1.125, above_continuous_seconds=130.0)  # fmt: skip
+OVER = replace(
+    COOL,
+    watts=2150.0,
+    amps={"L1": 18.0},
+    headroom_amps=-2.0,
+    load_ratio=0.9,
+    sustained_ratio=0.9,
+    continuous_ratio=1.125,
+    above_continuous_seconds=130.0,
+)
 CIRCUITS = {
     "cool": COOL,
     "may trip": FALLEN,

@@ -31,14 +31,7 @@ from api.alerts import (
     Subject,
     TimelineReply,
 )
-from api.evidence import (
-    AffectedJob,
-    Evidence,
-    EvidenceReply,
-    FaultHistory,
-    NearbyEvent,
-    PastFault,
-)
+from api.evidence import AffectedJob, Evidence, EvidenceReply, FaultHistory, NearbyEvent, PastFault
 from kilowatch.text.alerts import alert_lines, incident_lines, silence_lines
 from present.alert.evidence import history_rows, job_text, nearby_row, nearby_what
 from present.alert.incident import (
@@ -68,9 +61,20 @@ from tui.screens.incident_evidence import evidence_drawn
 MINUTE = 60 * 10**9
 NOON = 1_790_000_000 * 10**9
 HOT = AlertRow(
-    key="gpu_hot/dgx-01/GPU-1", rule="gpu_hot", state=AlertState.FIRING, severity=Severity.PAGE, node="dgx-01", gpu="GPU-1",
-    labels={"gpu": "3"}, value=92.0, value_text="92 °C", limit=88.0, limit_text="88 °C", since=NOON, summary="dgx-01 GPU 3 is too hot",
-)  # fmt: skip
+    key="gpu_hot/dgx-01/GPU-1",
+    rule="gpu_hot",
+    state=AlertState.FIRING,
+    severity=Severity.PAGE,
+    node="dgx-01",
+    gpu="GPU-1",
+    labels={"gpu": "3"},
+    value=92.0,
+    value_text="92 °C",
+    limit=88.0,
+    limit_text="88 °C",
+    since=NOON,
+    summary="dgx-01 GPU 3 is too hot",
+)
 ALERTS = {
     "of a GPU": HOT,
     "of a link, without words for its value": replace(HOT, labels={"gpu": "3", "link": "7"}, value_text="", limit_text="", state=AlertState.PENDING),
@@ -82,7 +86,7 @@ ALERTS = {
     "an info": replace(HOT, severity=Severity.INFO),
 }  # fmt: skip
 NOTE = IncidentNote(who="ada", why="swapping it", at=NOON + MINUTE, until=NOON + 60 * MINUTE)
-ALONE = Incident(key="k", severity=Severity.PAGE, title=HOT.summary, began=NOON, alerts=(HOT,), firing=1, total=1)  # fmt: skip
+ALONE = Incident(key="k", severity=Severity.PAGE, title=HOT.summary, began=NOON, alerts=(HOT,), firing=1, total=1)
 INCIDENTS = {
     "alone": ALONE,
     "acknowledged, of several": replace(
@@ -93,7 +97,9 @@ INCIDENTS = {
     "false, with one consequence": replace(ALONE, inhibited=("a",), acknowledged=IncidentNote(who="ben"), false=IncidentNote(who="ada", why="a test")),
 }  # fmt: skip
 STORY = TimelineReply(
-    at=NOON + 60 * MINUTE, began=NOON, ended=NOON + 40 * MINUTE,
+    at=NOON + 60 * MINUTE,
+    began=NOON,
+    ended=NOON + 40 * MINUTE,
     events=(
         IncidentEvent(at=NOON + MINUTE, what="told", why="new"),
         IncidentEvent(at=NOON + 2 * MINUTE, what="acknowledged", who="ada", why="on it"),
@@ -110,15 +116,38 @@ STORY = TimelineReply(
         DeliveryRow(channel="chat", created=NOON + MINUTE, outcome=DeliveryOutcome.REFUSED, tries=3, error="HTTP 404"),
         DeliveryRow(channel="chat", created=NOON + 20 * MINUTE, outcome=DeliveryOutcome.SUPERSEDED),
     ],
-)  # fmt: skip
-WELL = replace(STORY, events=(IncidentEvent(at=NOON + MINUTE, what="ended", why="resolved"),), deliveries=[])  # fmt: skip
+)
+WELL = replace(STORY, events=(IncidentEvent(at=NOON + MINUTE, what="ended", why="resolved"),), deliveries=[])
 RULE = Matcher("rule", "gpu_hot")
 SILENCES = {
-    "in force": Silence(id="s1", matchers=(RULE, Matcher("node", "dgx-.*", is_regex=True)), who="ada", why="a swap", starts=NOON, ends=NOON + 65 * MINUTE),
-    "planned": Silence(id="s2", matchers=(RULE,), who="ada", why="a swap", starts=NOON + 10 * MINUTE, ends=NOON + 65 * MINUTE, maintenance=True),
+    "in force": Silence(
+        id="s1",
+        matchers=(RULE, Matcher("node", "dgx-.*", is_regex=True)),
+        who="ada",
+        why="a swap",
+        starts=NOON,
+        ends=NOON + 65 * MINUTE,
+    ),
+    "planned": Silence(
+        id="s2",
+        matchers=(RULE,),
+        who="ada",
+        why="a swap",
+        starts=NOON + 10 * MINUTE,
+        ends=NOON + 65 * MINUTE,
+        maintenance=True,
+    ),
     "over": Silence(id="s3", matchers=(RULE,), who="ada", why="a swap", starts=NOON - 9 * MINUTE, ends=NOON - MINUTE),
-}  # fmt: skip
-FAULT = PastFault(at=NOON - 900 * MINUTE, rule="gpu_lost", severity=Severity.PAGE, node="dgx-07", place="slot 3", serial="1650", incident="old")  # fmt: skip
+}
+FAULT = PastFault(
+    at=NOON - 900 * MINUTE,
+    rule="gpu_lost",
+    severity=Severity.PAGE,
+    node="dgx-07",
+    place="slot 3",
+    serial="1650",
+    incident="old",
+)
 CARD = Evidence(
     alert=HOT.key, rule="gpu_hot", severity=Severity.PAGE, subject=Subject.GPU, summary=HOT.summary, moment=NOON, collected=NOON,
     node="dgx-01", index="3", uuid="GPU-1", serial="1650", slot="3",
@@ -140,7 +169,7 @@ def test_every_alert_and_incident_reads_as_kept() -> None:
     alerts = {
         name: [place_of(one), value_words(one), *golden.told([value_row(one), state_row(one), notified_row(one)])]
         for name, one in ALERTS.items()
-    }  # fmt: skip
+    }
     incidents = {
         f"incident {name}": [
             f"{one.title} | {short_title(one.title)}", *golden.told([where_row(one), inhibited_row(one)]),
@@ -148,18 +177,19 @@ def test_every_alert_and_incident_reads_as_kept() -> None:
         ]
         for name, one in INCIDENTS.items()
     }  # fmt: skip
-    silences = {f"silence {name}": [silence_kind(one), matchers_words(one), *golden.told([silence_row(one, NOON)])] for name, one in SILENCES.items()}  # fmt: skip
+    silences = {
+        f"silence {name}": [silence_kind(one), matchers_words(one), *golden.told([silence_row(one, NOON)])]
+        for name, one in SILENCES.items()
+    }
     golden.check("alert", {**alerts, **incidents, **silences})
 
 
 def on(node: str, gpu: int, **changed: Any) -> Alert:
     """Return the alert of `HOT` on another GPU."""
     place = f"{node} GPU {gpu}"
-    summary = changed.pop("summary", "{} is too hot: {}").format(
-        place, changed.get("value_text", "92 °C")
-    )
+    summary = changed.pop("summary", "{} is too hot: {}").format(place, changed.get("value_text", "92 °C"))
     labels = {"gpu": str(gpu), **changed.pop("labels", {})}
-    return replace(HOT, node=node, gpu=f"{node}-{gpu}", labels=labels, summary=summary, **changed)  # fmt: skip
+    return replace(HOT, node=node, gpu=f"{node}-{gpu}", labels=labels, summary=summary, **changed)
 
 
 LOST = {"rule": "gpu_lost", "summary": "{} has fallen off the bus", "value_text": ""}
@@ -196,8 +226,11 @@ def test_what_happened_reads_as_kept() -> None:
     """Every event, reasons of notifications alone and as a page has them, and evidence."""
     reasons = ("new", "worse", "more", "fewer", "cause", "repeat", "escalated", "new_channel", "flapping", "storm", "merged", "forgotten")  # fmt: skip
     story = [f"{time_of_day(at)} {words}" for at, words in timeline_entries(STORY)]
-    evidence = [*golden.told([nearby_row(CARD), *(row for row, _ in history_rows(CARD))]),
-                *map(job_text, CARD.jobs), *map(nearby_what, CARD.nearby)]  # fmt: skip
+    evidence = [
+        *golden.told([nearby_row(CARD), *(row for row, _ in history_rows(CARD))]),
+        *map(job_text, CARD.jobs),
+        *map(nearby_what, CARD.nearby),
+    ]
     golden.check(
         "timeline",
         {"a story": story, "well again": [words for _, words in timeline_entries(WELL)],
@@ -210,14 +243,12 @@ def test_the_four_faces_say_the_same_of_an_incident(name: str) -> None:
     """Its value, who took it, what it suppresses; the terminal has times of the day."""
     one = INCIDENTS[name]
     shown = state([one])
-    terminal = " ".join(" ".join(map(line_text, drawn_lines(shown, "k", 4000, 80, utc=True))).split())  # fmt: skip
+    terminal = " ".join(" ".join(map(line_text, drawn_lines(shown, "k", 4000, 80, utc=True))).split())
     notice = Notice(id="n", action=Action.TRIGGER, incident=one, at=NOON)
     faces = {
         "web": plain(incident_body(one, STORY, None, NOON)),
         "command": " ".join(" ".join(incident_lines([one], NOON)).split()),
-        "page": " ".join(
-            f"{fact.name} {fact.value}" for fact in page_of(notice, Links(), NOON).facts
-        ),
+        "page": " ".join(f"{fact.name} {fact.value}" for fact in page_of(notice, Links(), NOON).facts),
         "terminal": terminal,
     }
     for face, said in faces.items():
@@ -225,7 +256,7 @@ def test_the_four_faces_say_the_same_of_an_incident(name: str) -> None:
         assert inhibited_row(one).value in said, face
         if one.acknowledged is not None:
             clock = time_of_day if face == "terminal" else timestamp
-            assert acknowledged(one.acknowledged, clock) in said.replace("Acknowledged by", "acknowledged by"), face  # fmt: skip
+            assert acknowledged(one.acknowledged, clock) in said.replace("Acknowledged by", "acknowledged by"), face
         if one.false is not None and face in {"web", "command"}:
             assert marked_false(one.false) in said, face
 
@@ -234,7 +265,7 @@ def test_two_faces_say_the_same_of_what_happened() -> None:
     web = plain(incident_body(ALONE, STORY, None, NOON))
     terminal = " ".join(
         map(line_text, drawn_lines(state([ALONE]), "k", 4000, 80, utc=True, timeline=replace(STORY, began=0)))
-    )  # fmt: skip
+    )
     for _, words in timeline_entries(STORY):
         assert words in web
     assert "what happened" in terminal
@@ -243,7 +274,7 @@ def test_two_faces_say_the_same_of_what_happened() -> None:
 @pytest.mark.parametrize("name", ALERTS)
 def test_two_faces_say_the_same_of_an_alert(name: str) -> None:
     one = ALERTS[name]
-    web, command = plain(alert_rows_body([one], NOON)), " ".join(alert_lines([one], NOON)[1].split())  # fmt: skip
+    web, command = plain(alert_rows_body([one], NOON)), " ".join(alert_lines([one], NOON)[1].split())
     for said in (web, command):
         assert value_row(one).value in said
         assert notified_row(one).value in said
@@ -253,7 +284,7 @@ def test_two_faces_say_the_same_of_an_alert(name: str) -> None:
 @pytest.mark.parametrize("name", SILENCES)
 def test_two_faces_say_the_same_of_a_silence(name: str) -> None:
     one = SILENCES[name]
-    web, command = plain(silences_body([one], NOON)), " ".join(silence_lines([one], NOON)[1].split())  # fmt: skip
+    web, command = plain(silences_body([one], NOON)), " ".join(silence_lines([one], NOON)[1].split())
     assert silence_row(one, NOON).short in web
     assert silence_row(one, NOON).text in command
     for said in (web, command):
@@ -293,8 +324,5 @@ def test_the_four_faces_say_the_same_of_the_evidence() -> None:
 )
 def test_several_do_what_one_does(one: str, several: str) -> None:
     summary = f"dgx-01 GPU 0 {one} it"
-    alerts = [
-        on("dgx-01", n, **(LOST | {"summary": summary.replace("GPU 0", f"GPU {n}")}))
-        for n in range(2)
-    ]
+    alerts = [on("dgx-01", n, **(LOST | {"summary": summary.replace("GPU 0", f"GPU {n}")})) for n in range(2)]
     assert title_of(alerts[0], alerts) == f"2 GPUs of dgx-01 {several} it"

@@ -31,28 +31,45 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.documents import TODAY
 
 RUNNING = MonthBill(
-    month="2026-10", timezone="Europe/Berlin", currency="EUR", pue=1.3, hours=745, hours_elapsed=500, hours_known=260.5,
-    kwh_measured=1234.5, kwh_recovered=10, kwh_filled=None, kwh_forecast=300, peak_kw=12.34,
-    peak_at="2026-10-14T14:00+02:00", intervals_unknown=958, power_factor=0.912,
+    month="2026-10",
+    timezone="Europe/Berlin",
+    currency="EUR",
+    pue=1.3,
+    hours=745,
+    hours_elapsed=500,
+    hours_known=260.5,
+    kwh_measured=1234.5,
+    kwh_recovered=10,
+    kwh_filled=None,
+    kwh_forecast=300,
+    peak_kw=12.34,
+    peak_at="2026-10-14T14:00+02:00",
+    intervals_unknown=958,
+    power_factor=0.912,
     lines=[
         BillLine(name="energy, measured", quantity=1234.5, unit="kWh", amount=246.9),
         BillLine(name="reactive energy", unit="kvarh", price=0.02, note="not known"),
     ],
-    total=246.9, total_forecast=300.0,
+    total=246.9,
+    total_forecast=300.0,
     bands=[PriceBand(price=0.3, kwh=1000, amount=300), PriceBand(price=-0.05, kwh=234.5, amount=-11.73)],
     idle=[IdleNode(node="n1", gpu_hours=100, idle_gpu_hours=40, ratio=0.4, kwh=12, cost=2.4)],
-)  # fmt: skip
+)
 BILLS = {
     "running": RUNNING,
     "running, too little measured": replace(RUNNING, kwh_forecast=None, peak_kw=None, peak_at="", intervals_unknown=0),
-    "finished": replace(RUNNING, finished=True, hours_elapsed=745, hours_known=745, kwh_filled=55.25, pue=1.0, lines=RUNNING.lines[:1]),
-}  # fmt: skip
+    "finished": replace(
+        RUNNING, finished=True, hours_elapsed=745, hours_known=745, kwh_filled=55.25, pue=1.0, lines=RUNNING.lines[:1]
+    ),
+}
 
 
 TIMES = {
-    "a day": Upkeep(kwh=84_200.0, cost=7578.4, co2_kg=31_990.0, gpu_kwh=70_000.0, hours=24.0, unknown_hours=2.0, estimated_ratio=0.2),
+    "a day": Upkeep(
+        kwh=84_200.0, cost=7578.4, co2_kg=31_990.0, gpu_kwh=70_000.0, hours=24.0, unknown_hours=2.0, estimated_ratio=0.2
+    ),
     "a minute without a tariff": Upkeep(kwh=0.61, co2_kg=0.379, hours=0.0114),
-}  # fmt: skip
+}
 
 
 def test_every_line_of_a_bill_reads_as_kept() -> None:
@@ -87,8 +104,10 @@ def test_a_bill_says_the_same_in_a_terminal_as_a_file_and_on_its_page(name: str)
     assert "month forecast" not in said
     for row in (hours_row(bill), *energy_rows(bill), demand_row(bill), *total_rows(bill)):
         assert (f"{row.label} {row.value}" in said) is (row.value != "not known")
-    tables = [cell for _, rows in (charge_table(bill), price_table(bill), idle_table(bill)) for row in rows for cell in row]  # fmt: skip
-    facts = [text for row in (*summary_rows(bill), *total_rows(bill)) for text in (row.label, row.value, row.note)]  # fmt: skip
+    tables = [
+        cell for _, rows in (charge_table(bill), price_table(bill), idle_table(bill)) for row in rows for cell in row
+    ]
+    facts = [text for row in (*summary_rows(bill), *total_rows(bill)) for text in (row.label, row.value, row.note)]
     for face, text in faces.items():
         said = " ".join(text.split())
         for words in (*facts, *tables):
@@ -101,7 +120,7 @@ def test_the_energy_of_a_time_reads_the_same_on_the_screen_and_in_a_report(name:
     its = TIMES[name]
     shown = DashboardState().with_doc(TODAY, Report(currency="USD", measured=its), 0.0)
     screen = " ".join(" ".join(map(line_text, energy_lines(shown, 4000, 60))).split())
-    report = " ".join(" ".join(report_lines({"here": Report(currency="USD", measured=its)})).split())  # fmt: skip
-    for row, exact in zip(upkeep_rows(its, "USD"), upkeep_rows(its, "USD", exact=True), strict=True):  # fmt: skip
+    report = " ".join(" ".join(report_lines({"here": Report(currency="USD", measured=its)})).split())
+    for row, exact in zip(upkeep_rows(its, "USD"), upkeep_rows(its, "USD", exact=True), strict=True):
         assert row.value in screen
         assert exact.value in report

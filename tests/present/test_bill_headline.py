@@ -24,16 +24,36 @@ from present.fleet.headline import Urgency
 from present.row import Tone
 
 WHOLE = MonthBill(
-    month="2026-10", currency="USD", hours=744, hours_elapsed=500, hours_known=499, kwh_measured=8614.0, kwh_filled=0.0,
-    kwh_forecast=3000.0, peak_kw=22.4, peak_at="2026-10-14T14:30+02:00",
+    month="2026-10",
+    currency="USD",
+    hours=744,
+    hours_elapsed=500,
+    hours_known=499,
+    kwh_measured=8614.0,
+    kwh_filled=0.0,
+    kwh_forecast=3000.0,
+    peak_kw=22.4,
+    peak_at="2026-10-14T14:30+02:00",
     lines=[BillLine(name="energy, measured", quantity=8614.0, unit="kWh", price=0.1, amount=861.4)],
-    total=861.4, total_forecast=1161.4,
+    total=861.4,
+    total_forecast=1161.4,
     idle=[IdleNode(node="n1", gpu_hours=100, idle_gpu_hours=19, ratio=0.19, kwh=12, cost=2.4)],
-)  # fmt: skip
+)
 FILLED = replace(WHOLE, hours_known=400, kwh_filled=301.0)
-DARK = replace(WHOLE, hours_known=5, kwh_filled=None, kwh_forecast=None, peak_kw=None, peak_at="", intervals_unknown=1900, idle=[],
-               lines=[*WHOLE.lines, BillLine(name="energy, filled")])  # fmt: skip
-FREE = replace(WHOLE, lines=[BillLine(name="energy, measured", quantity=8614.0, unit="kWh")], total=None, total_forecast=None)  # fmt: skip
+DARK = replace(
+    WHOLE,
+    hours_known=5,
+    kwh_filled=None,
+    kwh_forecast=None,
+    peak_kw=None,
+    peak_at="",
+    intervals_unknown=1900,
+    idle=[],
+    lines=[*WHOLE.lines, BillLine(name="energy, filled")],
+)
+FREE = replace(
+    WHOLE, lines=[BillLine(name="energy, measured", quantity=8614.0, unit="kWh")], total=None, total_forecast=None
+)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +86,7 @@ def test_the_figures_mark_what_is_filled_missing_and_not_known() -> None:
     }  # fmt: skip
     assert shown["highest demand so far"].row.note == "in 15 min from 2026-10-14T14:30+02:00"
     assert shown["idle GPUs"].part == pytest.approx(0.19)
-    filled = {one.row.label: one.row for one in bill_figures(FILLED, replace(today, unknown_hours=2.0))}  # fmt: skip
+    filled = {one.row.label: one.row for one in bill_figures(FILLED, replace(today, unknown_hours=2.0))}
     assert filled["the month so far"].value == "~8,915 kWh"
     assert filled["today"].value == "≥213 kWh"
     dark = {one.row.label: one.row for one in bill_figures(DARK)}
@@ -80,7 +100,9 @@ def test_the_figures_mark_what_is_filled_missing_and_not_known() -> None:
 def test_users_stand_by_their_energy_and_what_no_job_held_last() -> None:
     def row(user: str, kwh: float | None, **more: Any) -> UseRow:
         joules = None if kwh is None else kwh * 3.6e6
-        return UseRow(user=user, jobs=1, gpu_hours=2.0, hours_coverage=1.0, wall_joules=joules, wall_coverage=1.0, **more)  # fmt: skip
+        return UseRow(
+            user=user, jobs=1, gpu_hours=2.0, hours_coverage=1.0, wall_joules=joules, wall_coverage=1.0, **more
+        )
 
     reply = UseReply(
         at=1, by="user", month="2026-10", timezone="UTC", currency="USD",
@@ -93,9 +115,12 @@ def test_users_stand_by_their_energy_and_what_no_job_held_last() -> None:
     assert [one.name for one in found] == ["linus", "ada", "grace", "not known", NOBODY, UNREPORTED]
     assert [one.person for one in found] == [True, True, True, False, False, False]
     assert [one.cost for one in found[:2]] == ["~$1.50", "not known"]
-    assert [one.energy for one in found[:4]] == ["3.00 kWh", "1.00 kWh", "~0.50 kWh at the GPUs", "not known"]  # fmt: skip
+    assert [one.energy for one in found[:4]] == ["3.00 kWh", "1.00 kWh", "~0.50 kWh at the GPUs", "not known"]
 
 
 def test_a_chart_of_days_says_how_many_are_not_known() -> None:
-    assert days_words([None, DayEnergy(213.0, 0.0), None]) == "energy of each day at the wall, up to 213 kWh, 2 days not known"  # fmt: skip
+    assert (
+        days_words([None, DayEnergy(213.0, 0.0), None])
+        == "energy of each day at the wall, up to 213 kWh, 2 days not known"
+    )
     assert days_words([None]) == "nothing is stored of these days"

@@ -50,12 +50,14 @@ def seen(circuit: CircuitState) -> dict[str, str]:
     """Return the circuit's page in each face, as one line of text."""
     past = (np.empty(0), np.empty(0))
     shown = state(circuits=[circuit])
-    web = circuit_body(CircuitReply(at=1, circuit=circuit), 0, "", "") + circuits_body([circuit], {}, PowerReply(configured=True))  # fmt: skip
+    web = circuit_body(CircuitReply(at=1, circuit=circuit), 0, "", "") + circuits_body(
+        [circuit], {}, PowerReply(configured=True)
+    )
     faces = {
         "terminal": [line_text(each) for each in circuit_lines(shown, circuit.id, past, Now(0.0), 400, 60, utc=True)],
         "web": [html.unescape(re.sub(r"<[^>]*>", " ", web))],
         "command": command_lines([circuit], 400),
-    }  # fmt: skip
+    }
     return {face: " ".join(" ".join(lines).split()).casefold() for face, lines in faces.items()}
 
 
@@ -83,9 +85,17 @@ def test_the_command_cuts_no_fact() -> None:
 
 
 PLANNED = CircuitPlan(
-    id="office", watts=2900.0, amps={"L1": 24.2}, rated_amps=20.0, continuous_amps=16.0, load_ratio=1.21,
-    trip_seconds={"earliest": None, "nominal": None, "latest": None}, trip_known=False, committed_watts=2900.0, alerts=[],
-)  # fmt: skip
+    id="office",
+    watts=2900.0,
+    amps={"L1": 24.2},
+    rated_amps=20.0,
+    continuous_amps=16.0,
+    load_ratio=1.21,
+    trip_seconds={"earliest": None, "nominal": None, "latest": None},
+    trip_known=False,
+    committed_watts=2900.0,
+    alerts=[],
+)
 """A circuit above its breaker's rating, whose trip band nobody knows."""
 
 
@@ -149,23 +159,16 @@ def test_a_countdown_runs_and_says_now_at_its_end() -> None:
         ((9.0, 30.0, INF), "after 9 s at the earliest, typically after 30 s, perhaps never"),
         ((9.0, 30.0, 75.0), "between 9 s and 75 s, typically after 30 s"),
     ],
-)  # fmt: skip
+)
 def test_an_alert_says_when_a_breaker_trips(trips: tuple[float, float, float], text: str) -> None:
     """A band, and that it is an estimate where it is one."""
-    estimate = (
-        ""
-        if trips[0] != trips[0] or trips[0] == INF
-        else "; an estimate; a breaker may trip earlier or later"
-    )
+    estimate = "" if trips[0] != trips[0] or trips[0] == INF else "; an estimate; a breaker may trip earlier or later"
     assert trip_band(*trips) == text + estimate
 
 
 def test_relief_has_a_command_only_if_it_can_be_run() -> None:
     bare = "limit the clocks (nvidia-smi -lgc) until each GPU draws 200 W"
-    assert (
-        gentlest("cap each GPU at 400 W; or run 3 of the 4 GPUs here (a note)")
-        == "cap each GPU at 400 W"
-    )
+    assert gentlest("cap each GPU at 400 W; or run 3 of the 4 GPUs here (a note)") == "cap each GPU at 400 W"
     assert gentlest(COOL.facts["remedy"]) == COOL.facts["remedy"]
     assert relief_command(COOL.facts["remedy"]) == "nvidia-smi -pl 540"
     assert relief_command(bare) == "", "a command without its argument"

@@ -22,7 +22,7 @@ from tests.alerts.notices import alert
 from tests.present.circuits import ASSUMED, COOL
 
 NODE = NodeReply("dgx-02", NodeStatus.ONLINE, 1.0, gpus=3, gpus_present=3)
-TRIPS = replace(COOL, trip_seconds=TripSeconds(61.0, 200.0, None), facts={"remedy": "cap each GPU at 400 W"})  # fmt: skip
+TRIPS = replace(COOL, trip_seconds=TripSeconds(61.0, 200.0, None), facts={"remedy": "cap each GPU at 400 W"})
 WARM = {
     "gpu_power_watts": 690.0, "gpu_power_limit_watts": 700.0, "gpu_temperature_celsius": 65.0,
     "gpu_temperature_slowdown_celsius": 87.0, "gpu_utilization_ratio": 0.97, "gpu_memory_used_bytes": 72 * 2.0**30,
@@ -30,13 +30,15 @@ WARM = {
     "gpu_clocks_event_sw_power_cap": 1.0, "gpu_clocks_event_sw_thermal_slowdown": 0.0,
 }  # fmt: skip
 SLOW = WARM | {
-    "gpu_temperature_celsius": 88.0, "gpu_sm_clock_hertz": 1.275e9, "gpu_clocks_event_sw_thermal_slowdown": 1.0,
-}  # fmt: skip
+    "gpu_temperature_celsius": 88.0,
+    "gpu_sm_clock_hertz": 1.275e9,
+    "gpu_clocks_event_sw_thermal_slowdown": 1.0,
+}
 
 
 def gpu(index: int, readings: dict[str, float], **gaps: str) -> GpuReply:
     """A GPU of the node."""
-    return GpuReply(Gpu(uuid=f"GPU-{index}", index=index, name="NVIDIA H100 80GB HBM3"), readings, gaps)  # fmt: skip
+    return GpuReply(Gpu(uuid=f"GPU-{index}", index=index, name="NVIDIA H100 80GB HBM3"), readings, gaps)
 
 
 COOL_ONES = [gpu(0, WARM), gpu(1, WARM | {"gpu_temperature_celsius": 61.0})]
@@ -56,7 +58,7 @@ def test_a_node_is_well_only_where_its_gpus_and_its_feeds_are_known() -> None:
     assert (partly.urgency, partly.text) == (Urgency.UNKNOWN, IN_THE_KNOWN)
     assert "The power of 1 of 3 GPUs is not known" in partly.why
     assert "the load of 1 of 1 circuit that feeds it is not measured" in partly.why
-    silent = node_headline(node(*COOL_ONES, state=NodeStatus.STALE, age_seconds=42.0), [], [COOL], {})  # fmt: skip
+    silent = node_headline(node(*COOL_ONES, state=NodeStatus.STALE, age_seconds=42.0), [], [COOL], {})
     assert silent.urgency is Urgency.UNKNOWN
     assert silent.text == "dgx-02 is stale: nothing new for 42 s"
 
@@ -66,13 +68,13 @@ def test_what_is_wrong_with_one_gpu_is_said_beside_what_the_others_do() -> None:
     found = node_headline(node(*COOL_ONES, gpu(2, SLOW)), [], [COOL], {})
     assert found.urgency is Urgency.TICKET
     assert found.text == "GPU 2 is slowed down: sw thermal"
-    assert found.why == "1,275 MHz of 1,980 MHz (2 others: 1,980 MHz); 88 °C (2 others: 61 to 65 °C)"  # fmt: skip
+    assert found.why == "1,275 MHz of 1,980 MHz (2 others: 1,980 MHz); 88 °C (2 others: 61 to 65 °C)"
     lost = node_headline(node(*COOL_ONES, LOST, gpu(3, SLOW)), [], [COOL], {})
     assert (lost.urgency, lost.text) == (Urgency.PAGE, "GPU 2 is lost")
 
 
 def test_a_circuit_that_may_trip_comes_first_with_what_helps_by_the_model() -> None:
-    found = node_headline(node(*COOL_ONES, LOST), [OpenAlert(alert())], [TRIPS], {TRIPS.id: Tone.CRIT})  # fmt: skip
+    found = node_headline(node(*COOL_ONES, LOST), [OpenAlert(alert())], [TRIPS], {TRIPS.id: Tone.CRIT})
     assert found.text == f"{TRIPS.id}, which feeds it, may trip in 61 s"
     assert (found.act, found.trips) == ("cap each GPU at 400 W", TRIPS)
     assert found.urgency is Urgency.PAGE
@@ -91,7 +93,7 @@ def test_alerts_are_counted_and_the_worst_is_named_with_what_helps() -> None:
 
 def page(one: GpuReply, **more: object) -> GpuPageReply:
     """Return the page of a GPU."""
-    return GpuPageReply(at=1, node=replace(NODE, **more), gpu=one.gpu, readings=one.readings, gaps=one.gaps)  # fmt: skip
+    return GpuPageReply(at=1, node=replace(NODE, **more), gpu=one.gpu, readings=one.readings, gaps=one.gaps)
 
 
 def test_a_gpu_is_judged_by_itself_and_shown_beside_its_peers() -> None:
@@ -103,7 +105,7 @@ def test_a_gpu_is_judged_by_itself_and_shown_beside_its_peers() -> None:
     assert slow.why.endswith("88 °C (2 others: 61 to 65 °C)")
     assert gpu_headline(page(LOST), [], COOL_ONES).text == "It is lost"
     blind = gpu_headline(page(gpu(2, {"gpu_temperature_celsius": 50.0})), [], COOL_ONES)
-    assert (blind.urgency, blind.why) == (Urgency.UNKNOWN, "Its power is not known. 50 °C (2 others: 61 to 65 °C)")  # fmt: skip
+    assert (blind.urgency, blind.why) == (Urgency.UNKNOWN, "Its power is not known. 50 °C (2 others: 61 to 65 °C)")
     stale = gpu_headline(page(gpu(2, {}), state=NodeStatus.STALE), [], COOL_ONES)
     assert (stale.urgency, stale.text) == (Urgency.UNKNOWN, "dgx-02 is stale: nothing new for 1 s")
 
@@ -139,7 +141,7 @@ def test_jobs_that_are_hidden_from_the_reader_are_not_counted_as_one() -> None:
     assert found["held"] == "2 of 2 GPUs | "
 
 
-@pytest.mark.parametrize(("readings", "tones"), [(WARM, {"": 5}), (SLOW, {"warn": 2, "": 3}), ({}, {"stale": 5})])  # fmt: skip
+@pytest.mark.parametrize(("readings", "tones"), [(WARM, {"": 5}), (SLOW, {"warn": 2, "": 3}), ({}, {"stale": 5})])
 def test_the_figures_of_a_gpu_are_loud_where_it_is_slowed_and_unknown_where_it_is_not_read(
     readings: dict[str, float], tones: dict[str, int]
 ) -> None:
@@ -147,13 +149,17 @@ def test_the_figures_of_a_gpu_are_loud_where_it_is_slowed_and_unknown_where_it_i
     counts = {tone: sum(one.row.tone == tone for one in found) for tone in tones}
     assert counts == tones
     if readings is SLOW:
-        assert said(found)["clock"] == "1,275 MHz | of 1,980 MHz; held by sw thermal, power cap; 2 others: 1,980 MHz"  # fmt: skip
+        assert said(found)["clock"] == "1,275 MHz | of 1,980 MHz; held by sw thermal, power cap; 2 others: 1,980 MHz"
         assert found[0].part == pytest.approx(88 / 87)
 
 
 def test_a_board_that_says_its_margin_alone_has_the_temperature_at_which_it_is_slowed() -> None:
     """NVIDIA's boards since Hopper: the temperature itself is not among their readings."""
-    newer = {"gpu_temperature_celsius": 65.0, "gpu_thermal_margin_celsius": 22.0, "gpu_thermal_margin_slowdown_celsius": -2.0}  # fmt: skip
+    newer = {
+        "gpu_temperature_celsius": 65.0,
+        "gpu_thermal_margin_celsius": 22.0,
+        "gpu_thermal_margin_slowdown_celsius": -2.0,
+    }
     found = next(iter(gpu_figures(newer.get, [])))
     assert (found.row.note, found.row.tone) == ("slows at 89 °C", Tone.PLAIN)
     assert found.part == pytest.approx(65 / 89)

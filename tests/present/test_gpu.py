@@ -40,15 +40,17 @@ BUSY = {
     **dict.fromkeys(CLOCK_LIMITS, 0.0), "gpu_clocks_event_sw_power_cap": 1.0,
 }  # fmt: skip
 FAULTY = BUSY | {
-    "gpu_pcie_link_width": 8.0, "gpu_remapped_rows_uncorrectable": 2.0, "gpu_remapped_rows_pending": 1.0,
+    "gpu_pcie_link_width": 8.0,
+    "gpu_remapped_rows_uncorrectable": 2.0,
+    "gpu_remapped_rows_pending": 1.0,
     "gpu_clocks_event_hw_thermal_slowdown": 1.0,
-}  # fmt: skip
+}
 READINGS = {
     "busy at its power cap": BUSY,
     "a narrow bus, rows pending, too hot": FAULTY,
     "a remap that failed": {"gpu_remapped_rows_uncorrectable": 8.0, "gpu_remapped_rows_failure": 1.0},
     "a board that says little": {"gpu_power_watts": 31.0, "gpu_pcie_link_generation": 3.0, "gpu_pcie_link_width": 4.0},
-}  # fmt: skip
+}
 UNREAD = {
     "gone from the bus": (False, {"gpu_power_watts": "device_lost"}),
     "lost, with what is read seldom": (True, {"gpu_power_watts": "device_lost"}),
@@ -56,7 +58,7 @@ UNREAD = {
     "silent": (True, {"gpu_power_watts": "stale"}),
     "without a word": (True, {"gpu_power_watts": "error"}),
 }
-BOARD = Gpu(uuid="GPU-1", index=3, name="NVIDIA H100 80GB HBM3", pci="0000:18:00.0", serial="1650", slot="14")  # fmt: skip
+BOARD = Gpu(uuid="GPU-1", index=3, name="NVIDIA H100 80GB HBM3", pci="0000:18:00.0", serial="1650", slot="14")
 TRAY = Gpu(uuid="GPU-2", index=4, name="NVIDIA GB200", slot="slot 14, tray 4")
 MINUTE = 60 * 10**9
 NOW = 1_790_000_000 * 10**9
@@ -69,13 +71,25 @@ HELD = NodeJobs(
         Allocation(job=SLURM, gpu="GPU-2", begin=NOW - MINUTE, source="slurm-hook"),
     ),
     processes=(
-        GpuProcess(gpu="GPU-1", pid=7, started=NOW - MINUTE, user="ada", name="python", job=SLURM, memory_bytes=2 << 30, sm_ratio=0.5, instance=3),
+        GpuProcess(
+            gpu="GPU-1",
+            pid=7,
+            started=NOW - MINUTE,
+            user="ada",
+            name="python",
+            job=SLURM,
+            memory_bytes=2 << 30,
+            sm_ratio=0.5,
+            instance=3,
+        ),
         GpuProcess(gpu="GPU-1", pid=8, hidden="no permission", type="graphics"),
         GpuProcess(gpu="GPU-1", pid=9, user="ann", name="nvidia-cuda-mps-server", job=ANN, type="mps"),
     ),
     sources=(JobSourceState(name="process"), JobSourceState(name="ray", state="absent")),
-)  # fmt: skip
-BLIND = NodeJobs(session=1, left_out=3, sources=(JobSourceState(name="process", state="no permission", message="hidepid"),))  # fmt: skip
+)
+BLIND = NodeJobs(
+    session=1, left_out=3, sources=(JobSourceState(name="process", state="no permission", message="hidepid"),)
+)
 FREE = Gpu(uuid="GPU-3", index=5, name="L4")
 
 
@@ -85,21 +99,28 @@ def event(kind: str, message: str = "", **data: object) -> Event:
 
 def test_every_fact_of_a_gpu_reads_as_kept() -> None:
     """What its page says, why it is not read, what identifies it, and its events."""
-    pages = {name: [*golden.told(now_rows(each.get)), *golden.told([clock_limit_row(each.get)])] for name, each in READINGS.items()}  # fmt: skip
-    unread = {name: golden.told([unread_row(present, gaps.values())]) for name, (present, gaps) in UNREAD.items()}  # fmt: skip
+    pages = {
+        name: [*golden.told(now_rows(each.get)), *golden.told([clock_limit_row(each.get)])]
+        for name, each in READINGS.items()
+    }
+    unread = {name: golden.told([unread_row(present, gaps.values())]) for name, (present, gaps) in UNREAD.items()}
     events = [
         event("xid", "fallen off the bus", xid=79, line="NVRM: Xid (PCI:0000:18:00): 79"),
-        event("gpu_lost", "GPU 3 is gone"), event("clocks_down", "a power brake"), event("driver_up"),
-    ]  # fmt: skip
+        event("gpu_lost", "GPU 3 is gone"),
+        event("clocks_down", "a power brake"),
+        event("driver_up"),
+    ]
     golden.check(
         "gpu",
         {
-            **pages, **{f"unread: {name}": lines for name, lines in unread.items()},
-            "a board": golden.told(identity_rows(BOARD)), "in a tray": golden.told(identity_rows(TRAY)),
+            **pages,
+            **{f"unread: {name}": lines for name, lines in unread.items()},
+            "a board": golden.told(identity_rows(BOARD)),
+            "in a tray": golden.told(identity_rows(TRAY)),
             "events": golden.told(map(event_row, events)),
             "reasons": [limit_word(name) for name in ("hw_thermal_slowdown", "sw_power_cap", "sync_boost")],
         },
-    )  # fmt: skip
+    )
 
 
 def test_every_user_of_a_gpu_reads_as_kept() -> None:
@@ -131,7 +152,7 @@ def test_the_page_in_the_terminal_says_what_is_kept(name: str) -> None:
     node = NodeReply(node="n1", state=NodeStatus.ONLINE, gpus=1)
     page = GpuPageReply(at=NOW, node=node, gpu=BOARD, readings=READINGS[name])
     state = DashboardState().with_doc("api/v1/gpus/GPU-1", page, 0.0)
-    said = " ".join(" ".join(map(line_text, gpu_lines(state, "GPU-1", 900, 4000, 60, utc=True))).split())  # fmt: skip
+    said = " ".join(" ".join(map(line_text, gpu_lines(state, "GPU-1", 900, 4000, 60, utc=True))).split())
     for row in now_rows(READINGS[name].get):
         assert row.value in said
         assert row.note in said
@@ -145,12 +166,19 @@ async def test_web_and_command_say_the_same_of_who_uses_a_gpu() -> None:
             page = html.unescape(re.sub(r"<[^>]*>", " ", (await client.text(f"/nodes/{node}"))[1]))
             web = " ".join(page.split())
             at = view.wall()
-            command = [" ".join(line.split()) for line in who_lines(Inventory(node=node, driver_state="up", gpus=inventory.gpus), inventory.gpus, message, at)]  # fmt: skip
+            command = [
+                " ".join(line.split())
+                for line in who_lines(
+                    Inventory(node=node, driver_state="up", gpus=inventory.gpus), inventory.gpus, message, at
+                )
+            ]
             for gpu in inventory.gpus:
                 for line in use_lines(message, gpu, at):
-                    cells = (line.pid, line.user, line.job, line.memory, line.use, line.age, line.program)  # fmt: skip
+                    cells = (line.pid, line.user, line.job, line.memory, line.use, line.age, line.program)
                     assert " ".join(filter(None, cells)) in web
-                    assert any(line.startswith(str(gpu.index)) and all(cell in line for cell in cells) for line in command)  # fmt: skip
+                    assert any(
+                        line.startswith(str(gpu.index)) and all(cell in line for cell in cells) for line in command
+                    )
 
 
 def test_a_board_in_a_tray_is_not_named_slot_twice() -> None:

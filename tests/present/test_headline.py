@@ -7,15 +7,7 @@ from msgspec.structs import replace
 
 from api.alerts import IncidentNote, Severity, Subject
 from api.power import LoadState, TripSeconds
-from present.fleet.headline import (
-    IN_THE_KNOWN,
-    WELL,
-    Heard,
-    Urgency,
-    circuit_headline,
-    headline,
-    incident_headline,
-)
+from present.fleet.headline import IN_THE_KNOWN, WELL, Heard, Urgency, circuit_headline, headline, incident_headline
 from present.row import Tone
 from tests.alerts.notices import NOON, alert, incident
 from tests.present.circuits import ASSUMED, CIRCUITS, COOL
@@ -23,7 +15,7 @@ from tests.present.circuits import ASSUMED, CIRCUITS, COOL
 ALL = Heard(nodes=2, silent=0, gpus=16, unread=0)
 PAGE = incident(alerts=[replace(alert(), summary="dgx-01 GPU 3 is lost", description="Reboot it.")])
 TICKET = incident("i-2", severity=Severity.TICKET)
-TRIPS = replace(COOL, trip_seconds=TripSeconds(61.0, 200.0, None), facts={"remedy": "cap each GPU at 400 W"})  # fmt: skip
+TRIPS = replace(COOL, trip_seconds=TripSeconds(61.0, 200.0, None), facts={"remedy": "cap each GPU at 400 W"})
 
 
 def test_all_is_well_only_where_all_is_known() -> None:
@@ -42,9 +34,7 @@ def test_all_is_well_only_where_all_is_known() -> None:
 
 def test_a_passed_limit_is_never_called_well() -> None:
     """Before its alert fires, too: the sentence that nothing is wrong once stood above such a circuit."""
-    over = replace(
-        COOL, load_ratio=0.95, sustained_ratio=0.95, continuous_amps=16.0, rated_amps=20.0
-    )
+    over = replace(COOL, load_ratio=0.95, sustained_ratio=0.95, continuous_amps=16.0, rated_amps=20.0)
     for circuit in (TRIPS, over, replace(COOL, forecast_rated_seconds=300.0)):
         found = headline([], [circuit], ALL)
         assert found.urgency is Urgency.TICKET
@@ -64,10 +54,7 @@ def test_a_page_that_somebody_works_at_comes_after_one_that_nobody_does() -> Non
     """Of the same severity alone: a ticket that nobody works at is no more urgent than a page."""
     taken = replace(PAGE, key="i-3", acknowledged=IncidentNote(who="ada", why="", at=NOON))
     found = headline([taken, PAGE, TICKET], [COOL], ALL)
-    assert (found.text, found.incident) == (
-        "2 pages (1 acknowledged), 1 ticket: dgx-01 GPU 3 is lost",
-        PAGE.key,
-    )
+    assert (found.text, found.incident) == ("2 pages (1 acknowledged), 1 ticket: dgx-01 GPU 3 is lost", PAGE.key)
     alone = headline([taken, TICKET], [COOL], ALL)
     assert (alone.urgency, alone.incident) == (Urgency.PAGE, "i-3")
     assert alone.text.startswith("1 page (acknowledged), 1 ticket: ")
@@ -98,7 +85,5 @@ def test_an_incident_of_a_circuit_says_what_helps_by_the_model() -> None:
         (replace(COOL, load_state=LoadState.UNKNOWN, watts=None, load_ratio=None, sustained_ratio=None), Tone.PLAIN, Urgency.UNKNOWN),
     ],
 )  # fmt: skip
-def test_a_circuit_is_as_urgent_as_its_alert_or_its_trip(
-    circuit: object, alerted: Tone, urgency: Urgency
-) -> None:
+def test_a_circuit_is_as_urgent_as_its_alert_or_its_trip(circuit: object, alerted: Tone, urgency: Urgency) -> None:
     assert circuit_headline(circuit, alerted).urgency is urgency  # type: ignore[arg-type]

@@ -32,16 +32,18 @@ def test_counters_are_numbers_and_what_is_absent_says_why() -> None:
         "gpu_ecc_volatile_corrected_total": 1204.0, "gpu_ecc_volatile_uncorrected_total": 2.0,
         "gpu_remapped_rows_uncorrectable": 0.0, "gpu_pcie_link_generation": 5.0, "gpu_pcie_link_width": 16.0,
     }  # fmt: skip
-    xid = Event(id="1", node="dgx-02", at=1, kind="xid", gpu="GPU-1", message="XID 63", data={"xid": 63})  # fmt: skip
-    page = GpuPageReply(at=1, node=NODE, gpu=GPU, readings=read, links=list(links(1.0, 1.0)), events=[xid])  # fmt: skip
+    xid = Event(id="1", node="dgx-02", at=1, kind="xid", gpu="GPU-1", message="XID 63", data={"xid": 63})
+    page = GpuPageReply(at=1, node=NODE, gpu=GPU, readings=read, links=list(links(1.0, 1.0)), events=[xid])
     assert rows(page) == {
         "corrected errors": ("1,204", Tone.PLAIN), "uncorrected errors": ("2", Tone.WARN), "rows remapped": ("0", Tone.PLAIN),
         "links": ("2 of 2 up", Tone.PLAIN), "PCIe": ("gen 5 x16", Tone.PLAIN), "XIDs": ("XID 63", Tone.WARN),
     }  # fmt: skip
-    bare = GpuPageReply(at=1, node=NODE, gpu=GPU, gaps={"gpu_ecc_volatile_corrected_total": "not_supported"})  # fmt: skip
+    bare = GpuPageReply(at=1, node=NODE, gpu=GPU, gaps={"gpu_ecc_volatile_corrected_total": "not_supported"})
     assert rows(bare) == {
-        "corrected errors": ("not supported", Tone.DIM), "uncorrected errors": ("not read", Tone.DIM), "XIDs": ("none", Tone.PLAIN),
-    }  # fmt: skip
+        "corrected errors": ("not supported", Tone.DIM),
+        "uncorrected errors": ("not read", Tone.DIM),
+        "XIDs": ("none", Tone.PLAIN),
+    }
 
 
 def test_a_link_that_is_not_read_is_neither_up_nor_down() -> None:
@@ -60,15 +62,15 @@ def carrying(*rates: float | None) -> Sequence[LinkReply]:
             {} if rate is None else {f"link_{way}_bytes_per_second": rate for way in ("transmit", "receive")},
         )
         for n, rate in enumerate(rates)
-    ]  # fmt: skip
+    ]
 
 
 def test_the_least_used_link_is_named_where_it_differs() -> None:
     row = link_traffic_row(carrying(7e9, 0.3e9, 7.25e9))
-    assert (row.label, row.whole) == ("over NVLink", "0.6 to 14.5 GB/s a link, both ways, least: link 1")  # fmt: skip
+    assert (row.label, row.whole) == ("over NVLink", "0.6 to 14.5 GB/s a link, both ways, least: link 1")
     assert link_traffic_row(carrying(7e9, 7e9)).whole == "14 GB/s a link, both ways"
     assert link_traffic_row(carrying(0.0, 0.0)).whole == "0 GB/s a link, both ways"
-    assert link_traffic_row(carrying(7e9, None)).whole == "14 GB/s a link, both ways, 1 link not read"  # fmt: skip
+    assert link_traffic_row(carrying(7e9, None)).whole == "14 GB/s a link, both ways, 1 link not read"
     assert link_traffic_row(carrying(None, None)).value == ""
 
 

@@ -19,14 +19,36 @@ from tests.tui.test_lines import line_text
 from tui.screens.job_text import job_lines
 
 WHOLE = JobSummary(
-    gpu_hours=96.0, coverage=0.98, partial=False, utilization_ratio=0.62, utilization_p10_ratio=0.12,
-    utilization_p90_ratio=0.97, energy_joules=1.8e8, energy_coverage=0.98, wall_joules=2.6e8, wall_coverage=0.97,
-    cost=9.4, currency="EUR", co2_kg=27.44, idle_gpu_hours=3.5, idle_coverage=0.98, idle_cost=0.34,
-    memory_peak_bytes=71.2 * 2**30, sm_active_ratio=0.81, sm_occupancy_ratio=0.43, tensor_active_ratio=0.37,
-    dram_active_ratio=0.55, activity_coverage=0.95, pcie_bytes_per_second=3.1e9, pcie_coverage=0.95,
-    nvlink_bytes_per_second=1.82e11, nvlink_coverage=0.5, gpus_idle=1,
-    clock_limit_seconds={"sw_thermal": 90.0, "power_cap": 7200.0}, faults={"xid 79": 1, "xid 63": 3},
-)  # fmt: skip
+    gpu_hours=96.0,
+    coverage=0.98,
+    partial=False,
+    utilization_ratio=0.62,
+    utilization_p10_ratio=0.12,
+    utilization_p90_ratio=0.97,
+    energy_joules=1.8e8,
+    energy_coverage=0.98,
+    wall_joules=2.6e8,
+    wall_coverage=0.97,
+    cost=9.4,
+    currency="EUR",
+    co2_kg=27.44,
+    idle_gpu_hours=3.5,
+    idle_coverage=0.98,
+    idle_cost=0.34,
+    memory_peak_bytes=71.2 * 2**30,
+    sm_active_ratio=0.81,
+    sm_occupancy_ratio=0.43,
+    tensor_active_ratio=0.37,
+    dram_active_ratio=0.55,
+    activity_coverage=0.95,
+    pcie_bytes_per_second=3.1e9,
+    pcie_coverage=0.95,
+    nvlink_bytes_per_second=1.82e11,
+    nvlink_coverage=0.5,
+    gpus_idle=1,
+    clock_limit_seconds={"sw_thermal": 90.0, "power_cap": 7200.0},
+    faults={"xid 79": 1, "xid 63": 3},
+)
 SUMMARIES = {
     "read as a whole": WHOLE,
     "partly read": replace(WHOLE, coverage=0.4, partial=True, energy_coverage=0.4, wall_coverage=None, idle_coverage=0.4),
@@ -37,13 +59,7 @@ SUMMARIES = {
 
 def test_every_figure_of_a_job_reads_as_kept() -> None:
     """Rows of its page, and its faults."""
-    golden.check(
-        "job",
-        {
-            name: golden.told([*figure_rows(each), faults_row(each)])
-            for name, each in SUMMARIES.items()
-        },
-    )
+    golden.check("job", {name: golden.told([*figure_rows(each), faults_row(each)]) for name, each in SUMMARIES.items()})
 
 
 ASKED = {
@@ -62,7 +78,7 @@ MINUTE = 60 * 10**9
 
 @pytest.mark.parametrize(("its", "words"), ASKED.values(), ids=ASKED)
 def test_what_a_job_asked_for_is_a_line_of_words(its: dict[str, Any], words: str) -> None:
-    row = JobRow(**{"scheduler": "slurm", "cluster": "", "id": "1", "begin": 0, "end": 31 * MINUTE, **its})  # fmt: skip
+    row = JobRow(**{"scheduler": "slurm", "cluster": "", "id": "1", "begin": 0, "end": 31 * MINUTE, **its})
     found = asked_row(row, 60 * MINUTE)
     assert f"{found.label} {found.value}" == words
     reply = JobReply(60 * MINUTE, row, [])
@@ -74,7 +90,16 @@ def test_what_a_job_asked_for_is_a_line_of_words(its: dict[str, Any], words: str
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_the_three_faces_say_the_same_of_a_job(name: str) -> None:
     """Label and value of each figure; notes stand where the face has them."""
-    row = JobRow(scheduler="slurm", cluster="hall", id="4711", begin=10**18, end=2 * 10**18, nodes=["n1"], gpus=8, summary=SUMMARIES[name])  # fmt: skip
+    row = JobRow(
+        scheduler="slurm",
+        cluster="hall",
+        id="4711",
+        begin=10**18,
+        end=2 * 10**18,
+        nodes=["n1"],
+        gpus=8,
+        summary=SUMMARIES[name],
+    )
     reply = JobReply(2 * 10**18, row, [])
     body = job_body(reply, job_headline(reply, []), JobParts("", "", {}, {}), str, {})
     web = html.unescape(re.sub(r"<[^>]*>", " ", body))
@@ -90,9 +115,7 @@ def test_the_three_faces_say_the_same_of_a_job(name: str) -> None:
 
 
 def test_the_use_of_a_gpu_is_marked_where_it_is_partly_read() -> None:
-    one = GpuUse(
-        node="n1", gpu="GPU-1", held_seconds=100.0, known_seconds=95.0, utilization_ratio=0.5
-    )
+    one = GpuUse(node="n1", gpu="GPU-1", held_seconds=100.0, known_seconds=95.0, utilization_ratio=0.5)
     assert gpu_use_row(one).value == "50%"
     assert gpu_use_row(replace(one, known_seconds=50.0)).value == "~50%"
     assert gpu_use_row(replace(one, utilization_ratio=None)).value == "not known"

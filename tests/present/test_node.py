@@ -17,16 +17,7 @@ from api.fleet import NodeReply, NodeStatus
 from api.node_register import RegisterReply, RegisterRow, RegisterState, ReleaseDrift
 from kilowatch.text.drift import drift_lines
 from kilowatch.text.nodes import node_lines as register_lines
-from present.device.node import (
-    driver_row,
-    firing,
-    frame_row,
-    gpus_row,
-    now_rows,
-    release_row,
-    role_row,
-    state_row,
-)
+from present.device.node import driver_row, firing, frame_row, gpus_row, now_rows, release_row, role_row, state_row
 from present.fleet.drift import deviation_cells, group_row, mixed_values, unknown_row
 from present.fleet.fitness import fitness_row, reasons
 from tests.present import golden
@@ -38,19 +29,28 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.fitness import fitness_line
 
 WELL = NodeReply(
-    node="dgx-01", state=NodeStatus.ONLINE, age_seconds=0.4, gpus=8, gpus_present=8, role="gpu",
-    driver_state="up", driver_version="580.65", release="2026.2",
-)  # fmt: skip
+    node="dgx-01",
+    state=NodeStatus.ONLINE,
+    age_seconds=0.4,
+    gpus=8,
+    gpus_present=8,
+    role="gpu",
+    driver_state="up",
+    driver_version="580.65",
+    release="2026.2",
+)
 NODES = {
     "well": WELL,
     "its frames do not arrive": replace(WELL, state=NodeStatus.STALE, age_seconds=34.0),
     "gone for an hour": replace(WELL, state=NodeStatus.OFFLINE, age_seconds=3600.0),
     "unheard, and never seen": replace(WELL, state=NodeStatus.UNHEARD, age_seconds=None, release=""),
-    "without a driver, two GPUs gone": replace(WELL, driver_state="missing", driver_version=None, driver_message="load the module nvidia", gpus_present=6),
+    "without a driver, two GPUs gone": replace(
+        WELL, driver_state="missing", driver_version=None, driver_message="load the module nvidia", gpus_present=6
+    ),
     "a driver that hangs": replace(WELL, driver_state="hung", driver_message="reboot it"),
     "a storage node": replace(WELL, role="storage", gpus=0, gpus_present=0, driver_version=None, driver_state="none"),
     "of an unknown role": replace(WELL, role="", gpus=0, gpus_present=0, driver_version=None, driver_state=""),
-}  # fmt: skip
+}
 NOW = {
     "node_memory_total_bytes": 512 * 2.0**30, "node_memory_available_bytes": 472 * 2.0**30, "node_uptime_seconds": 3e5,
     "node_wall_power_watts": 5124.0, "node_cpu_utilization_ratio": 0.124, "node_load_1m": 3.21,
@@ -104,14 +104,21 @@ def test_the_faces_say_the_same_of_a_node(name: str) -> None:
     one = NODES[name]
     page = NodePageReply(at=1, node=one, readings=NOW)
     state = DashboardState().with_doc("api/v1/nodes/dgx-01", page, 0.0)
-    terminal = words_of("\n".join(map(line_text, node_lines(state, "dgx-01", 900, 4000, 9, Now(0.0), utc=True))))  # fmt: skip
+    terminal = words_of("\n".join(map(line_text, node_lines(state, "dgx-01", 900, 4000, 9, Now(0.0), utc=True))))
     web = words_of(nodes_body([NodeLine(one, None, None, 0, 0, ReleaseDrift.OLDER)], {}, 1))
-    row = RegisterRow(node="dgx-01", state=RegisterState(one.state), role=one.role, release=one.release, age_seconds=one.age_seconds, drift=ReleaseDrift.OLDER)  # fmt: skip
+    row = RegisterRow(
+        node="dgx-01",
+        state=RegisterState(one.state),
+        role=one.role,
+        release=one.release,
+        age_seconds=one.age_seconds,
+        drift=ReleaseDrift.OLDER,
+    )
     command = " ".join(register_lines(RegisterReply(1, "2026.3", [row]))[1].split())
     assert state_row(one).value in terminal
     assert driver_row(one.driver_version, one.driver_state, one.driver_message).whole in terminal
     assert frame_row(one.age_seconds).short in terminal
-    for each in (state_row(one), frame_row(one.age_seconds), role_row(one.role), release_row(one.release)):  # fmt: skip
+    for each in (state_row(one), frame_row(one.age_seconds), role_row(one.role), release_row(one.release)):
         assert each.value in web
         assert each.value in command or each.value == "—"
     assert gpus_row(one.gpus, one.gpus_present, one.role).value in web
@@ -123,9 +130,10 @@ def test_the_three_faces_say_the_same_of_who_differs(name: str) -> None:
     reply = DriftReply(at=1, nodes=9, groups=[group])
     state = DashboardState().with_doc("api/v1/drift", reply, 0.0)
     faces = (
-        words_of(drift_body(reply)), " ".join(" ".join(drift_lines(reply)).split()),
+        words_of(drift_body(reply)),
+        " ".join(" ".join(drift_lines(reply)).split()),
         " ".join(" ".join(line_text(line) for line in fleet_lines(state, 159, 60, utc=True)).split()),
-    )  # fmt: skip
+    )
     for face in faces:
         assert f"{group_row(group).note}, {group_row(group).value}" in face
         for node, fact, has, wanted, _ in map(deviation_cells, group.deviations):

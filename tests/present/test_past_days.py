@@ -24,15 +24,14 @@ def at(day: int, hour: float = 0.0) -> int:
 
 def watched(begin: int, end: int, *, fit: int = 2, unknown: int = 0) -> list[FitnessSample]:
     """Samples of a fleet that was watched."""
-    return [
-        FitnessSample(second * S, 100, fit, 0, 0, unknown)
-        for second in range(begin, end, FIVE_MINUTES)
-    ]
+    return [FitnessSample(second * S, 100, fit, 0, 0, unknown) for second in range(begin, end, FIVE_MINUTES)]
 
 
 def incident(severity: Severity, begin: int, end: int | None) -> Incident:
     """An incident of some hours."""
-    return Incident(key=f"{begin}", severity=severity, title="t", began=begin * S, ended=None if end is None else end * S)  # fmt: skip
+    return Incident(
+        key=f"{begin}", severity=severity, title="t", began=begin * S, ended=None if end is None else end * S
+    )
 
 
 def by_day(days: list[PastDay]) -> dict[int, PastDay]:
@@ -47,8 +46,10 @@ def test_each_day_has_the_worst_that_was_open_on_it() -> None:
             incident(Severity.TICKET, at(20, 3), at(20, 4)),
             incident(Severity.INFO, at(21), at(21, 1)),
         ],
-        watched(at(1), NOW), NOW * S, ZONE,
-    )  # fmt: skip
+        watched(at(1), NOW),
+        NOW * S,
+        ZONE,
+    )
     days = by_day(found)
     assert len(found) == DAYS
     assert [day for day, one in days.items() if one.pages] == [26, 27]
@@ -99,6 +100,6 @@ def test_a_day_is_that_of_the_place() -> None:
     late = int(datetime(2026, 10, 25, 23, 30, tzinfo=ZONE).timestamp())
     now = int(datetime(2026, 10, 26, 12, tzinfo=ZONE).timestamp())
     begin = int(datetime(2026, 10, 25, tzinfo=ZONE).timestamp())
-    found = past_days([incident(Severity.PAGE, late, late + 60)], watched(begin, now), now * S, ZONE)  # fmt: skip
+    found = past_days([incident(Severity.PAGE, late, late + 60)], watched(begin, now), now * S, ZONE)
     assert [one.day for one in found if one.pages] == [date(2026, 10, 25)]
     assert [round(one.watched, 3) for one in found[-2:]] == [1.0, 1.0]

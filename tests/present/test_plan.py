@@ -61,7 +61,7 @@ SITES: dict[str, tuple[str, Suppose]] = {
     "one of its supplies is dead": (SERVER.replace("PROFILE", "dgx-a100"), Suppose(lose=("h.psu-2",))),
     "a server that needs five of six supplies": (SERVER.replace("PROFILE", "dgx-b200"), Suppose()),
     "a rig's only supply is dead": (RIG.format(20, 2), Suppose(lose=("rig.psu-1",))),
-}  # fmt: skip
+}
 
 
 def test_a_verdict_reads_as_kept() -> None:
@@ -69,16 +69,14 @@ def test_a_verdict_reads_as_kept() -> None:
     plans = {name: planned(site, suppose) for name, (site, suppose) in SITES.items()}
     golden.check("plan", {name: [plan.verdict] for name, plan in plans.items()})
     words = {True: "Yes: ", False: "No: ", None: "Can't say: "}
-    assert [
-        name for name, plan in plans.items() if not plan.verdict.startswith(words[plan.holds])
-    ] == []
+    assert [name for name, plan in plans.items() if not plan.verdict.startswith(words[plan.holds])] == []
 
 
 def test_a_load_that_is_not_known_is_not_shown_as_nothing(tmp_path: Path) -> None:
     """Neither on its circuit nor above it; the neighbour's is known, and its breaker holds."""
     file = tmp_path / "site.toml"
     panel = "panels.main = { volts = 240, breaker = 100, wiring = 'split' }\n"
-    file.write_text(f"{panel}{TWO.format('s')}[nodes.s]\n".replace("\nvolts = 120", '\npanel = "main"\nphase = "L1"'))  # fmt: skip
+    file.write_text(f"{panel}{TWO.format('s')}[nodes.s]\n".replace("\nvolts = 120", '\npanel = "main"\nphase = "L1"'))
     text = CliRunner().invoke(main, ["plan", "--config", str(file)]).stdout
     blocks = [" ".join(block.split()) for block in re.split(r"\n(?! )", text)]
     parts = {block.split()[0]: block for block in blocks if "continuous limit" in block}
@@ -95,19 +93,13 @@ def test_what_feeds_a_load_that_is_not_known_carries_at_least_the_rest(tmp_path:
     ups = '[ups.u]\nwatts = 3000\nbattery_wh = 500\ncircuits = ["garage", "office"]\n[budgets.all]\ncircuits = ["garage", "office"]\nkw = 5\n'
     file.write_text(f"{TWO.format('s')}[nodes.s]\n{ups}")
     text = " ".join(CliRunner().invoke(main, ["plan", "--config", str(file)]).stdout.split())
-    assert re.search(
-        r"u ≥1,[0-9]+ W, ≥[0-9]+% of its rating; new batteries carry it for at most ", text
-    ), text
+    assert re.search(r"u ≥1,[0-9]+ W, ≥[0-9]+% of its rating; new batteries carry it for at most ", text), text
     assert re.search(r"budget all ≥[0-9.]+ k?W of 5.0 kW", text), text
 
 
 @pytest.mark.parametrize(
     ("site", "code"),
-    [
-        (RIG.format(20, 2), ExitCode.CLEAN),
-        (RIG.format(20, 4), ExitCode.TICKET),
-        (UNSAID, ExitCode.UNJUDGED),
-    ],
+    [(RIG.format(20, 2), ExitCode.CLEAN), (RIG.format(20, 4), ExitCode.TICKET), (UNSAID, ExitCode.UNJUDGED)],
 )
 def test_the_exit_code_is_the_verdict(tmp_path: Path, site: str, code: ExitCode) -> None:
     """As JSON too."""

@@ -26,7 +26,7 @@ def trend(now: float, before: float, seconds: float = 3600.0) -> Trend:
         (trend(12_000.0, 11_950.0), "about as much as an hour ago", "+50 W in an hour"),
         (trend(0.0, 0.0), "about as much as an hour ago", "+0 W in an hour"),
     ],
-)  # fmt: skip
+)
 def test_a_power_is_compared_with_that_of_an_hour_ago(found: Trend, words: str, short: str) -> None:
     row = power_trend("at the wall", found)
     assert (row.value, row.short) == (words, short)
@@ -56,26 +56,21 @@ def test_what_is_not_known_has_words_and_no_figure(gap: TrendGap) -> None:
 
 def test_the_line_has_the_wall_or_else_the_gpus_and_circuits_where_there_are_some() -> None:
     power, near = trend(12_000.0, 11_200.0), trend(0.84, 0.72)
-    all_of_it = ClusterTrends(wall_watts=power, gpu_power_watts=trend(9000.0, 9000.0), nearest_ratio=near)  # fmt: skip
+    all_of_it = ClusterTrends(wall_watts=power, gpu_power_watts=trend(9000.0, 9000.0), nearest_ratio=near)
     line = "At the wall ≥12.0 kW, 800 W more than an hour ago"
-    assert trend_line(all_of_it, "≥12.0 kW", "9.0 kW", circuits=True) == (
-        f"{line}; fullest circuit 12 points up."
-    )
+    assert trend_line(all_of_it, "≥12.0 kW", "9.0 kW", circuits=True) == (f"{line}; fullest circuit 12 points up.")
     short = trend_line(all_of_it, "12.0 kW", "", circuits=True).removesuffix(".")
     assert cell_len(short) <= 78, "whole on a terminal of 80 columns"
     later = replace(all_of_it, nearest_ratio=trend(0.84, 0.84, 1200.0))
-    assert (
-        trend_line(later, "≥12.0 kW", "", circuits=True)
-        == f"{line}; fullest circuit the same as 20 min ago."
-    )
+    assert trend_line(later, "≥12.0 kW", "", circuits=True) == f"{line}; fullest circuit the same as 20 min ago."
     assert trend_line(all_of_it, "≥12.0 kW", "9.0 kW", circuits=False) == f"{line}."
-    gpus = ClusterTrends(wall_watts=Trend(gap=TrendGap.UNKNOWN), gpu_power_watts=power, nearest_ratio=Trend(gap=TrendGap.PARTIAL))  # fmt: skip
+    gpus = ClusterTrends(
+        wall_watts=Trend(gap=TrendGap.UNKNOWN), gpu_power_watts=power, nearest_ratio=Trend(gap=TrendGap.PARTIAL)
+    )
     assert trend_line(gpus, "", "9.0 kW", circuits=True) == (
         "GPU power 9.0 kW, 800 W more than an hour ago; fullest circuit without a trend: a part of it is not known or assumed."
     )
-    lost = ClusterTrends(
-        wall_watts=Trend(gap=TrendGap.UNKNOWN), gpu_power_watts=Trend(gap=TrendGap.UNKNOWN)
-    )
+    lost = ClusterTrends(wall_watts=Trend(gap=TrendGap.UNKNOWN), gpu_power_watts=Trend(gap=TrendGap.UNKNOWN))
     assert trend_line(lost, "", "", circuits=False) == "GPU power without a trend: it is not known."
 
 

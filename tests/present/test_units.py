@@ -23,20 +23,12 @@ from telemetry.metric import Unit
         (650, 11_200, "0.7/11.2 kW"),
     ],
 )
-def test_power_has_the_unit_that_keeps_it_short(
-    value: float | None, limit: float | None, line_text: str
-) -> None:
+def test_power_has_the_unit_that_keeps_it_short(value: float | None, limit: float | None, line_text: str) -> None:
     assert units.watts_of(value, limit) == line_text
 
 
 def test_a_missing_value_is_a_dash_and_nothing_is_a_zero() -> None:
-    for as_text in (
-        units.number,
-        units.watts,
-        units.percent,
-        units.celsius,
-        units.gibibytes,
-    ):
+    for as_text in (units.number, units.watts, units.percent, units.celsius, units.gibibytes):
         assert as_text(None) == "—"
         assert as_text(0.0) != "—"
 

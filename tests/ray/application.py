@@ -42,10 +42,16 @@ def half(folder: str) -> None:
 def main(temporary: str, port: int, folder: str) -> None:
     """Start Ray, actors and tasks; end with the input."""
     ray.init(
-        num_cpus=2, num_gpus=4, include_dashboard=True, dashboard_host="127.0.0.1",
-        dashboard_port=port, _temp_dir=temporary, log_to_driver=False, logging_level="error",
+        num_cpus=2,
+        num_gpus=4,
+        include_dashboard=True,
+        dashboard_host="127.0.0.1",
+        dashboard_port=port,
+        _temp_dir=temporary,
+        log_to_driver=False,
+        logging_level="error",
         object_store_memory=80 * 1024 * 1024,
-    )  # fmt: skip
+    )
     actors: list[Any] = [Trainer.options(name="rank-0").remote(), Trainer.remote()]
     at = ray.get([actor.where.remote() for actor in actors])
     actors[0].train.remote(folder)

@@ -23,8 +23,7 @@ from tests.brokers import free_port
 from tests.kit.waiting import end_of_patience, wait_until
 
 needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None and not os.environ.get("CI"),
-    reason="pip install 'ray[default]==2.60.0'",
+    importlib.util.find_spec("ray") is None and not os.environ.get("CI"), reason="pip install 'ray[default]==2.60.0'"
 )
 APPLICATION = Path(__file__).with_name("application.py")
 TOO_SLOW = "node timed out during startup"

@@ -26,8 +26,7 @@ needs_slurm = pytest.mark.skipif(
     reason="apt-get install slurm-wlm slurm-wlm-basic-plugins munge",
 )
 needs_accounting = pytest.mark.skipif(
-    any(shutil.which(each) is None for each in ("slurmdbd", "mariadbd", "sacct"))
-    and not os.environ.get("CI"),
+    any(shutil.which(each) is None for each in ("slurmdbd", "mariadbd", "sacct")) and not os.environ.get("CI"),
     reason="apt-get install slurmdbd mariadb-server",
 )
 FREEZER = Path("/sys/fs/cgroup/freezer")
@@ -134,9 +133,7 @@ class SlurmCluster:
     def __init__(self, folder: Path, nodes: Sequence[str]) -> None:
         self.folder = folder
         self.nodes = nodes
-        self.environment = {
-            **os.environ, "SLURM_CONF": str(folder / "slurm.conf"), _MARK: str(os.getpid())
-        }  # fmt: skip
+        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), _MARK: str(os.getpid())}
         self.daemons: list[subprocess.Popen[bytes]] = []
         """All that run or ran, as they were started."""
 
@@ -145,10 +142,13 @@ class SlurmCluster:
         with (self.folder / f"{len(self.daemons)}-{command[0]}.out").open("wb") as output:
             self.daemons.append(
                 subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
                     env={**self.environment, "MYSQL_UNIX_PORT": f"{self.folder}/database.socket"},
                 )
-            )  # fmt: skip
+            )
 
     def fail(self, node: str) -> None:
         """Kill all of Slurm on a node, the jobs too, so that no epilog runs, and have the controller notice."""
@@ -188,9 +188,8 @@ class SlurmCluster:
     def text(self, *command: str) -> str:
         """Return what a command of Slurm prints."""
         return subprocess.run(
-            command, check=True, capture_output=True, text=True, env=self.environment, timeout=60,
-            cwd=self.folder,
-        ).stdout.strip()  # fmt: skip
+            command, check=True, capture_output=True, text=True, env=self.environment, timeout=60, cwd=self.folder
+        ).stdout.strip()
 
     def submit(self, script: str, *options: str) -> str:
         """Submit a job and return its number."""
@@ -207,9 +206,7 @@ class SlurmCluster:
 
     def words(self) -> str:
         """Return what a person would look at: the last lines of all daemons, the nodes and the jobs."""
-        lines = [
-            path.read_text(errors="replace")[-400:] for path in sorted(self.folder.glob("*.out"))
-        ]
+        lines = [path.read_text(errors="replace")[-400:] for path in sorted(self.folder.glob("*.out"))]
         with contextlib.suppress(subprocess.SubprocessError):
             lines += [self.text("sinfo", "-N", "-o", "%N %T %E"), self.text("squeue")]
         return "\n".join([*lines, f"cgroups: {HAS_CGROUPS}"])
@@ -263,7 +260,7 @@ def running(
         _wait(cluster.answers, folder)
         yield cluster
     finally:
-        subprocess.run(["scancel", "--user", getpass.getuser()], check=False, env=cluster.environment, timeout=60)  # fmt: skip
+        subprocess.run(["scancel", "--user", getpass.getuser()], check=False, env=cluster.environment, timeout=60)
         with contextlib.suppress(AssertionError, subprocess.SubprocessError):
             cluster.until(lambda: not cluster.text("squeue", "-h"))  # a step outlives its daemon
         for process in reversed(cluster.daemons):
@@ -294,10 +291,7 @@ def _clusters() -> dict[int, tuple[str, str]]:
     found = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError, ValueError):
-            pairs = (
-                each.partition("=")
-                for each in path.read_bytes().decode(errors="replace").split("\0")
-            )
+            pairs = (each.partition("=") for each in path.read_bytes().decode(errors="replace").split("\0"))
             its = {name: value for name, _, value in pairs if name in {_MARK, "SLURM_CONF"}}
             if _MARK in its:
                 found[int(path.parent.name)] = its[_MARK], its.get("SLURM_CONF", "")
@@ -363,8 +357,10 @@ def _accounting_commands(folder: Path, accounting: bool) -> list[tuple[str, ...]
     start = folder / "database.sql"
     lines = ["create database if not exists slurm_acct_db;"]
     if user != "root":
-        lines += [f"create user if not exists '{user}'@'localhost' identified via unix_socket;",
-                  f"grant all on *.* to '{user}'@'localhost';"]  # fmt: skip
+        lines += [
+            f"create user if not exists '{user}'@'localhost' identified via unix_socket;",
+            f"grant all on *.* to '{user}'@'localhost';",
+        ]
     start.write_text("\n".join(lines) + "\n")
     return [
         ("mariadbd", "--no-defaults", f"--datadir={data}", f"--user={user}", f"--socket={folder}/database.socket",
@@ -378,15 +374,10 @@ def _registered(cluster: SlurmCluster) -> bool:
     """Return whether the accounting answers and knows the cluster, an account and this user; add them."""
     user = getpass.getuser()
     try:
-        for what in (
-            ("cluster", "loop"),
-            ("account", "physics"),
-            ("user", user, "account=physics"),
-        ):
+        for what in (("cluster", "loop"), ("account", "physics"), ("user", user, "account=physics")):
             subprocess.run(
-                ["sacctmgr", "-i", "add", *what], check=False, capture_output=True,
-                env=cluster.environment, timeout=60,
-            )  # fmt: skip
+                ["sacctmgr", "-i", "add", *what], check=False, capture_output=True, env=cluster.environment, timeout=60
+            )
         known = cluster.text("sacctmgr", "-n", "-P", "list", "associations", "format=Account,User")
     except subprocess.SubprocessError:
         return False
@@ -394,13 +385,7 @@ def _registered(cluster: SlurmCluster) -> bool:
 
 
 def _write_settings(
-    cluster: SlurmCluster,
-    gpus: int,
-    hooks: Path | None,
-    *,
-    accounting: bool,
-    cgroups: bool,
-    shards: int,
+    cluster: SlurmCluster, gpus: int, hooks: Path | None, *, accounting: bool, cgroups: bool, shards: int
 ) -> None:
     folder, nodes = cluster.folder, cluster.nodes
     ports = [free_port() for _ in range(2 + len(nodes))]
@@ -439,7 +424,11 @@ def _write_settings(
         + (f"NodeName={','.join(nodes)} Name=shard Count={gpus * shards}\n" if shards else "")
     )
     for name in ("prolog", "epilog"):
-        call = "" if hooks is None else f'env $(cat "{folder}/clock-$SLURMD_NODENAME" 2>/dev/null) KILOWATCH_JOBS="{folder}/jobs-$SLURMD_NODENAME" "{hooks}/{name}"'  # fmt: skip
+        call = (
+            ""
+            if hooks is None
+            else f'env $(cat "{folder}/clock-$SLURMD_NODENAME" 2>/dev/null) KILOWATCH_JOBS="{folder}/jobs-$SLURMD_NODENAME" "{hooks}/{name}"'
+        )
         script = folder / name
         script.write_text(_HOOK.format(call=call, folder=folder, name=name))
         script.chmod(0o755)

@@ -21,7 +21,7 @@ from tests.slurm.cluster import SlurmCluster
 GIB = 1 << 30
 PATIENCE = 240.0
 """Seconds: more than any machine needs; no test waits for it."""
-WORK = 'd={folder}/.$SLURM_JOB_ID; echo "$SLURM_JOB_GPUS $$" > $d; mv $d {folder}/$SLURM_JOB_ID.$SLURMD_NODENAME; exec sleep 600'  # fmt: skip
+WORK = 'd={folder}/.$SLURM_JOB_ID; echo "$SLURM_JOB_GPUS $$" > $d; mv $d {folder}/$SLURM_JOB_ID.$SLURMD_NODENAME; exec sleep 600'
 
 
 class SlurmSite(Services):
@@ -45,7 +45,7 @@ class SlurmSite(Services):
         self.work = folder / "work"
         self.work.mkdir()
         self.drivers = {node: FakeDriver(folder / node, gpus=4) for node in slurm.nodes}
-        self._driven: dict[str, dict[str, tuple[int, list[int]]]] = {node: {} for node in slurm.nodes}  # fmt: skip
+        self._driven: dict[str, dict[str, tuple[int, list[int]]]] = {node: {} for node in slurm.nodes}
         self._told: dict[tuple[str, str], int] = {}
         self._gone: dict[tuple[str, str], int] = {}
         self._slowest = 0.0
@@ -58,19 +58,26 @@ class SlurmSite(Services):
                 driver.call("nvmlDeviceGetUUID", uuid, gpu=gpu)
                 driver.processes(gpu)
             (folder / node / "kernel.log").touch()
-            self.configure(node, (
-                f'[collector]\nnode = "{node}"\nsource = "nvml"\ninterval = 0.5\nstate_dir = "{folder / node}"\n'
-                f'kernel_log = "{folder / node}/kernel.log"\nnode_readings = false\n'
-                f'[jobs]\ninterval = 1\nsame_pids = true\n'
-                f'[jobs.slurm]\nfolder = "{slurm.folder}/jobs-{node}"\ngres_file = "{slurm.folder}/gres.conf"\n'
-            ), {**driver.environment, **(clocks or {}).get(node, {})})  # fmt: skip
+            self.configure(
+                node,
+                (
+                    f'[collector]\nnode = "{node}"\nsource = "nvml"\ninterval = 0.5\nstate_dir = "{folder / node}"\n'
+                    f'kernel_log = "{folder / node}/kernel.log"\nnode_readings = false\n'
+                    f"[jobs]\ninterval = 1\nsame_pids = true\n"
+                    f'[jobs.slurm]\nfolder = "{slurm.folder}/jobs-{node}"\ngres_file = "{slurm.folder}/gres.conf"\n'
+                ),
+                {**driver.environment, **(clocks or {}).get(node, {})},
+            )
         accounting = (slurm.folder / "database").exists()
-        self.configure("aggregator", (
-            f'[aggregator]\nlisten = "{self.http}"\ndata_dir = "{folder / "data"}"\n'
-            f'rules = ["{folder / "rules.toml"}"]\n[aggregator.store]\nwrite_seconds = 0.2\n'
-            f'[aggregator.slurm]\nenabled = true\ninterval = 1\ndeadline = 60\naccounting = {str(accounting).lower()}\n'
-            f'conf_file = "{slurm.folder}/slurm.conf"\ngres_file = "{slurm.folder}/gres.conf"\n'
-        ))  # fmt: skip
+        self.configure(
+            "aggregator",
+            (
+                f'[aggregator]\nlisten = "{self.http}"\ndata_dir = "{folder / "data"}"\n'
+                f'rules = ["{folder / "rules.toml"}"]\n[aggregator.store]\nwrite_seconds = 0.2\n'
+                f"[aggregator.slurm]\nenabled = true\ninterval = 1\ndeadline = 60\naccounting = {str(accounting).lower()}\n"
+                f'conf_file = "{slurm.folder}/slurm.conf"\ngres_file = "{slurm.folder}/gres.conf"\n'
+            ),
+        )
 
     def close(self) -> None:
         """End all in order."""
@@ -101,7 +108,9 @@ class SlurmSite(Services):
             if so():
                 return
             if time.monotonic() > end:
-                raise AssertionError(f"{self.log()}\n{json.dumps(self.jobs())}\n{self.slurm.words()}\n{what} did not come")  # fmt: skip
+                raise AssertionError(
+                    f"{self.log()}\n{json.dumps(self.jobs())}\n{self.slurm.words()}\n{what} did not come"
+                )
             asleep = time.monotonic()
             time.sleep(0.25)
             self._slowest = max(self._slowest, time.monotonic() - asleep - 0.25)
@@ -118,17 +127,9 @@ class SlurmSite(Services):
             if now != before:
                 self._driven[node] = now
                 for gpu in range(4):
-                    there = {
-                        name.partition(".")[0]: pid
-                        for name, (pid, gpus) in now.items()
-                        if gpu in gpus
-                    }
-                    busy = {
-                        pid: self.busy[name] for name, pid in there.items() if name in self.busy
-                    }
-                    driver.processes(
-                        gpu, compute=dict.fromkeys(there.values(), GIB), busy=busy or None
-                    )
+                    there = {name.partition(".")[0]: pid for name, (pid, gpus) in now.items() if gpu in gpus}
+                    busy = {pid: self.busy[name] for name, pid in there.items() if name in self.busy}
+                    driver.processes(gpu, compute=dict.fromkeys(there.values(), GIB), busy=busy or None)
                 for name, found in now.items():
                     if before.get(name) != found:
                         self._told[node, name.partition(".")[0]] = time.time_ns()
@@ -144,10 +145,7 @@ class SlurmSite(Services):
         """Return whether the collector of a node has on disk that processes of jobs use its GPUs."""
         file = self.folder / node / "jobs.json"
         opened = json.loads(file.read_bytes())["open"] if file.exists() else ()
-        found = {
-            each["allocation"]["job"]["id"] for each in opened
-            if each["allocation"]["kind"] == "used"
-        }  # fmt: skip
+        found = {each["allocation"]["job"]["id"] for each in opened if each["allocation"]["kind"] == "used"}
         return found >= set(numbers)
 
     def late(self, seconds: float) -> float:

@@ -12,14 +12,7 @@ import pytest
 
 from telemetry.notations.slurm import expanded
 from tests.brokers import Mosquitto
-from tests.slurm.cluster import (
-    HAS_CGROUPS,
-    TWO_NODES,
-    SlurmCluster,
-    needs_accounting,
-    needs_slurm,
-    running,
-)
+from tests.slurm.cluster import HAS_CGROUPS, TWO_NODES, SlurmCluster, needs_accounting, needs_slurm, running
 from tests.slurm.site import SlurmSite
 
 pytestmark = [pytest.mark.systems, needs_slurm, needs_accounting]
@@ -84,14 +77,10 @@ def check_begin(site: SlurmSite, number: str, since: float, run: int = 0) -> dic
         assert not each["assumed"]
         if each["kind"] == "used":
             told = site.told(each["node"], number)
-            assert prolog.before - TICK <= each["begin"] <= told + site.late(ATTRIBUTED), (
-                shown_rows(reply)
-            )
+            assert prolog.before - TICK <= each["begin"] <= told + site.late(ATTRIBUTED), shown_rows(reply)
         else:
             assert prolog.before <= each["begin"] <= prolog.after, each
-        assert since - 1 <= row["begin"] / SECOND <= prolog.before / SECOND + 1, (
-            "Slurm's own second"
-        )
+        assert since - 1 <= row["begin"] / SECOND <= prolog.before / SECOND + 1, "Slurm's own second"
     assert (row["account"], row["queue"], row["cluster"]) == ("physics", "all", "loop")
     assert row["submitted"] <= row["eligible"] <= row["begin"]
     assert row["wait_seconds"] == (row["begin"] - row["eligible"]) / SECOND
@@ -149,9 +138,7 @@ def first_release(site: SlurmSite, number: str) -> float:
 def ended(site: SlurmSite, *numbers: str) -> bool:
     """Return whether jobs have ended here, and their accounts are known."""
     jobs = site.jobs()
-    return all(
-        jobs.get(one, {}).get("account_of_run") and jobs[one]["end"] is not None for one in numbers
-    )
+    return all(jobs.get(one, {}).get("account_of_run") and jobs[one]["end"] is not None for one in numbers)
 
 
 def named(site: SlurmSite, *numbers: str) -> bool:
@@ -183,9 +170,7 @@ def sources(site: SlurmSite) -> dict[str, str]:
     return {each["name"]: each["state"] for each in reply.get("sources", ())}
 
 
-def test_jobs_of_a_real_slurm_are_attributed_over_a_kill_of_collector_and_aggregator(
-    site: SlurmSite,
-) -> None:
+def test_jobs_of_a_real_slurm_are_attributed_over_a_kill_of_collector_and_aggregator(site: SlurmSite) -> None:
     slurm = site.slurm
     site.until("Slurm's word", lambda: sources(site) == {"squeue": "reading", "sacct": "reading"})
     since = time.time()
@@ -194,20 +179,15 @@ def test_jobs_of_a_real_slurm_are_attributed_over_a_kill_of_collector_and_aggreg
     idle = site.submit("-J", "idle one", "--exclusive", "-w", N2, work="sleep 600")
 
     def numbers() -> list[str]:
-        return sorted(
-            set(slurm.text("squeue", "-h", "-r", "-j", array, "-o", "%A").split()), key=int
-        )
+        return sorted(set(slurm.text("squeue", "-h", "-r", "-j", array, "-o", "%A").split()), key=int)
 
     slurm.until(lambda: len(numbers()) == 2)
-    tasks = [
-        *(set(numbers()) - {array}),
-        array,
-    ]  # cancelled by the number of the array, all of it ends
+    tasks = [*(set(numbers()) - {array}), array]  # cancelled by the number of the array, all of it ends
     everything = (plain, *tasks, idle)
     site.until("all jobs with their names", lambda: named(site, *everything))
-    site.until("their processes", lambda: uses(site, plain, 2) and all(uses(site, one, 1) for one in tasks))  # fmt: skip
+    site.until("their processes", lambda: uses(site, plain, 2) and all(uses(site, one, 1) for one in tasks))
     row = check_begin(site, plain, since)
-    assert (row["job_name"], row["gpus"], row["gpus_asked"], row["state"]) == ("plain", 2, 2, "RUNNING")  # fmt: skip
+    assert (row["job_name"], row["gpus"], row["gpus_asked"], row["state"]) == ("plain", 2, 2, "RUNNING")
     owners = [check_begin(site, one, since)["owner"] for one in tasks]
     assert sorted(owners) == [f"Array/{array}_0", f"Array/{array}_1"]
     row = check_begin(site, idle, since)
@@ -257,12 +237,14 @@ def test_components_steps_and_restarts_of_a_real_slurm(site: SlurmSite) -> None:
     )
     (folder / "step").chmod(0o755)
     since = time.time()
-    het = site.submit("-J", "het", "--gres=gpu:1", "-w", N1, ":", "-A", "physics", "--gres=gpu:2", "-w", N2)  # fmt: skip
+    het = site.submit("-J", "het", "--gres=gpu:1", "-w", N1, ":", "-A", "physics", "--gres=gpu:2", "-w", N2)
     parts = (het, str(int(het) + 1))
     site.until("both components", lambda: named(site, *parts))
     owners = [check_begin(site, one, since)["owner"] for one in parts]
     assert owners == [f"Component/{het}+0", f"Component/{het}+1"]
-    again = site.submit("-J", "again", "--gres=gpu:1", "-w", N2, "--requeue", work=f"srun -n1 --gres=gpu:1 {folder}/step")  # fmt: skip
+    again = site.submit(
+        "-J", "again", "--gres=gpu:1", "-w", N2, "--requeue", work=f"srun -n1 --gres=gpu:1 {folder}/step"
+    )
     site.until("its step", lambda: uses(site, again, 1))
     if HAS_CGROUPS:
         allocations = site.job(again)["allocations"]  # type: ignore[index]
@@ -299,16 +281,14 @@ def test_a_job_whose_node_failed_ends_by_what_came_after(site: SlurmSite) -> Non
     site.until("its processes", lambda: named(site, begun) and uses(site, begun, 4))
     epilog = slurm.folder / "epilog"
     hook = epilog.read_text()
-    epilog.write_text(
-        "#!/bin/sh\nexit 0\n"
-    )  # as on a full disk: Slurm runs it when the daemon is back
+    epilog.write_text("#!/bin/sh\nexit 0\n")  # as on a full disk: Slurm runs it when the daemon is back
     failed = time.time()
     slurm.fail(N1)
     slurm.until(lambda: slurm.text("squeue", "-h", "-j", begun, "-o", "%T") == "PENDING")
     # Before the node is back: from then on Slurm may begin it between any two looks.
     slurm.text("scontrol", "update", f"JobId={begun}", "StartTime=now+1")
     slurm.recover(N1)
-    site.until("the second run", lambda: site.jobs()[begun]["restart"] == 1 and len(site.given(begun)[N1]) == 4)  # fmt: skip
+    site.until("the second run", lambda: site.jobs()[begun]["restart"] == 1 and len(site.given(begun)[N1]) == 4)
     site.until("the end of the first run", lambda: site.job(begun, 0)["job"]["end"])  # type: ignore[index]
     first = site.job(begun, 0)
     assert first is not None
@@ -320,11 +300,7 @@ def test_a_job_whose_node_failed_ends_by_what_came_after(site: SlurmSite) -> Non
         assert each["end"] is not None, shown_rows(first)
         if each["kind"] == "allocated":
             assert each["end_by"] in {"a newer run of it", "a newer run in squeue"}
-            assert (
-                failed - 1
-                <= each["end"] / SECOND
-                <= second["job"]["begin"] / SECOND + site.late(ATTRIBUTED)
-            )
+            assert failed - 1 <= each["end"] / SECOND <= second["job"]["begin"] / SECOND + site.late(ATTRIBUTED)
             assert each["begin"] < each["end_after"] <= each["end"]
     epilog.write_text(hook)
     holders = site.get(f"/api/v1/nodes/{N1}")["gpus"]
@@ -333,6 +309,4 @@ def test_a_job_whose_node_failed_ends_by_what_came_after(site: SlurmSite) -> Non
     site.until("the end of all", lambda: ended(site, begun))
     over = site.job(begun, 0)
     assert over is not None
-    assert over["job"]["end"] == first["job"]["end"], (
-        "the epilog of the newer run ends itself alone"
-    )
+    assert over["job"]["end"] == first["job"]["end"], "the epilog of the newer run ends itself alone"

@@ -20,14 +20,7 @@ from tests.brokers import Mosquitto
 from tests.fake_nvml.registers import PEAK, Registers
 from tests.faults.wrong_clock import WrongClock
 from tests.kit.night import size
-from tests.slurm.cluster import (
-    FREEZER,
-    HAS_CGROUPS,
-    TWO_NODES,
-    SlurmCluster,
-    needs_slurm,
-    running,
-)
+from tests.slurm.cluster import FREEZER, HAS_CGROUPS, TWO_NODES, SlurmCluster, needs_slurm, running
 from tests.slurm.site import WORK, SlurmSite
 from tests.slurm.test_attribution import AGREED, HOOKS, given_by_slurm, named, uses
 
@@ -99,9 +92,7 @@ def clock(tmp_path: Path) -> WrongClock:
 
 
 @pytest.fixture
-def site(
-    slurm: SlurmCluster, mosquitto: Mosquitto, tmp_path: Path, clock: WrongClock
-) -> Iterator[SlurmSite]:
+def site(slurm: SlurmCluster, mosquitto: Mosquitto, tmp_path: Path, clock: WrongClock) -> Iterator[SlurmSite]:
     for node in slurm.nodes:
         (tmp_path / node).mkdir()
     slurm.give_clock(N2, clock.environment)
@@ -116,7 +107,7 @@ def session(slurm: SlurmCluster, *command: str) -> Iterator[None]:
     ours, its = pty.openpty()
     with subprocess.Popen(
         ("setsid", "--ctty", *command), stdin=its, stdout=its, stderr=its, env=slurm.environment, cwd=slurm.folder
-    ) as process:  # fmt: skip
+    ) as process:
         os.close(its)
         try:
             yield
@@ -155,7 +146,7 @@ def fires(site: SlurmSite, rule: str) -> list[dict[str, Any]]:
 def over(site: SlurmSite, number: str) -> bool:
     """Return whether a job has ended, and its epilog said so."""
     reply = site.job(number)
-    rows = [] if reply is None else [each for each in reply["allocations"] if each["kind"] == "allocated"]  # fmt: skip
+    rows = [] if reply is None else [each for each in reply["allocations"] if each["kind"] == "allocated"]
     return bool(rows) and all(each["end"] and each["end_from"] == "hook" for each in rows)
 
 
@@ -182,13 +173,13 @@ class Ended:
         """Check begin and end against Slurm's, and the hours against both."""
         begin, end = told_by_slurm(slurm, self.job["id"])
         node, number = self.given[0]["node"], self.job["id"]
-        (prolog,), (epilog,) = (slurm.hook_runs(name, node, number) for name in ("prolog", "epilog"))  # fmt: skip
+        (prolog,), (epilog,) = (slurm.hook_runs(name, node, number) for name in ("prolog", "epilog"))
         # Slurm's times are whole seconds, cut off; on a machine that is late its hooks are later than it says.
         assert abs(self.begin - begin) <= max(AGREED, prolog.after / 1e9 - begin), self.given
         assert abs(self.end - end) <= max(AGREED, epilog.after / 1e9 - end), self.given
         assert prolog.before / 1e9 - LOOK <= self.begin <= prolog.after / 1e9 + LOOK, self.given
         assert epilog.before / 1e9 - LOOK <= self.end <= epilog.after / 1e9 + LOOK, self.given
-        assert all(each["end"] is not None and not each["lost"] for each in (*self.given, *self.used))  # fmt: skip
+        assert all(each["end"] is not None and not each["lost"] for each in (*self.given, *self.used))
 
     def check_hours(self) -> None:
         """Check that it has had its GPUs for the whole of its time."""
@@ -206,9 +197,7 @@ class Ended:
         assert self.summary["energy_coverage"] >= 0.97
 
 
-def check_sharers(
-    first: Ended, second: Ended, registers: Registers, numbers: Mapping[str, int]
-) -> None:
+def check_sharers(first: Ended, second: Ended, registers: Registers, numbers: Mapping[str, int]) -> None:
     """Check hours and energy of two jobs of a GPU of which the first ended first: each has its part of both by the use of
     their processes, where a cgroup tells whose they are, and the second has the rest for itself."""
     (gpu,) = {numbers[each["gpu"]] for each in (*first.given, *second.given)}
@@ -227,9 +216,7 @@ def check_sharers(
     together = registers.grown(gpu, first.begin, first.end)
     alone = registers.grown(gpu, first.end, second.end)
     a_second = PEAK * registers.watts(gpu) * (1 + apart + registers.late)
-    for its, expected in zip(
-        (first, second), (share * together, (1 - share) * together + alone), strict=True
-    ):
+    for its, expected in zip((first, second), (share * together, (1 - share) * together + alone), strict=True):
         assert abs(its.summary["energy_joules"] - expected) <= 0.03 * expected + a_second
     sums = sum(its.summary["energy_joules"] for its in (first, second))
     assert abs(sums - together - alone) <= 0.03 * sums + a_second
@@ -267,15 +254,31 @@ def begin(site: SlurmSite, slurm: SlurmCluster, stack: ExitStack) -> Kinds:
     long = site.submit("-J", "long", "--gres=gpu:2", "-w", N2)
     stepped = site.submit("-J", "stepped", "--gres=gpu:1", "-w", N2)
     called = "train" if HAS_CGROUPS else "interactive"  # its step tells, else its name
-    stack.enter_context(session(
-        slurm, "salloc", "-A", "physics", "-J", called, "--gres=gpu:1", "-w", N1,
-        "srun", "--interactive", "--preserve-env", "--pty", "sh", "-c", work,
-    ))  # fmt: skip
+    stack.enter_context(
+        session(
+            slurm,
+            "salloc",
+            "-A",
+            "physics",
+            "-J",
+            called,
+            "--gres=gpu:1",
+            "-w",
+            N1,
+            "srun",
+            "--interactive",
+            "--preserve-env",
+            "--pty",
+            "sh",
+            "-c",
+            work,
+        )
+    )
     slurm.until(lambda: bool(slurm.text("squeue", "-h", "-n", called, "-o", "%A")))
     person = slurm.text("squeue", "-h", "-n", called, "-o", "%A")
     jobs = Kinds(parts, leaves, idle, long, stepped, person)
     site.until("all jobs with their names", lambda: named(site, *jobs.all))
-    site.until("their processes", lambda: all(uses(site, one, 2 if one == long else 1) for one in jobs.all))  # fmt: skip
+    site.until("their processes", lambda: all(uses(site, one, 2 if one == long else 1) for one in jobs.all))
     for one in jobs.all:
         assert site.given(one) == given_by_slurm(slurm, one) != {}
     for one in (idle, person):
@@ -302,9 +305,9 @@ def test_each_kind_of_job_is_told_as_what_it_is_and_pays_for_what_its_gpus_drew(
     with ExitStack() as stack:
         for name in ("aggregator", *slurm.nodes):
             site.start(name)
-        site.until("the nodes", lambda: len((site.get("/api/v1/nodes") or {}).get("nodes", ())) == 2)  # fmt: skip
+        site.until("the nodes", lambda: len((site.get("/api/v1/nodes") or {}).get("nodes", ())) == 2)
         heard = time.time()
-        site.until("the registers to be read", lambda: time.time() > heard + COUNTED + site.late(0) / 1e9)  # fmt: skip
+        site.until("the registers to be read", lambda: time.time() > heard + COUNTED + site.late(0) / 1e9)
         for each in registers.values():
             stack.enter_context(each)
         jobs, began = begin(site, slurm, stack), time.time()
@@ -326,7 +329,7 @@ def test_each_kind_of_job_is_told_as_what_it_is_and_pays_for_what_its_gpus_drew(
         assert idle == {jobs.idle}, "a person may wait"
         left = f"left over from job {jobs.leaves}, which has ended"
         if HAS_CGROUPS:  # else nobody knows whose it was, and root may diagnose for a while
-            site.until(left, lambda: any(left in each["description"] for each in fires(site, "left_over")))  # fmt: skip
+            site.until(left, lambda: any(left in each["description"] for each in fires(site, "left_over")))
         site.until("time enough", lambda: time.time() > began + LONG)
         everything = [*jobs.all, brief, inside]
         slurm.text("scancel", jobs.parts[0])
@@ -337,9 +340,9 @@ def test_each_kind_of_job_is_told_as_what_it_is_and_pays_for_what_its_gpus_drew(
             each.stop()
 
     counted = [jobs.leaves, jobs.idle, jobs.long, jobs.person, brief]
-    site.until("energy by counters", lambda: all(
-        site.jobs()[one]["summary"]["energy_from"] == "counters" for one in counted
-    ))  # fmt: skip
+    site.until(
+        "energy by counters", lambda: all(site.jobs()[one]["summary"]["energy_from"] == "counters" for one in counted)
+    )
     drawn = sum(each.total() for each in registers.values())
     site.until("all energy", lambda: abs(energy(site) - drawn) <= 0.005 * drawn)
     ended = {one: Ended(site, one) for one in everything}

@@ -75,9 +75,7 @@ def test_a_pause_that_was_started_ends_at_its_time() -> None:
         ((301, 302, 400, 401, 403, 404, 413, 418, 422), HttpOutcome.REFUSED),
     ],
 )
-def test_a_status_means_the_same_to_all_senders(
-    statuses: tuple[int, ...], outcome: HttpOutcome
-) -> None:
+def test_a_status_means_the_same_to_all_senders(statuses: tuple[int, ...], outcome: HttpOutcome) -> None:
     """Notifications, InfluxDB and remote write."""
     assert {outcome_of(status) for status in statuses} == {outcome}
 
@@ -94,10 +92,7 @@ def test_retry_after_is_seconds_or_a_date(text: str, seconds: float | None) -> N
 
 @pytest.mark.parametrize(
     ("pattern", "home"),
-    [
-        (DOUBLING, "telemetry/runtime/backoff.py"),
-        (CLASSIFYING, "telemetry/runtime/http_outcome.py"),
-    ],
+    [(DOUBLING, "telemetry/runtime/backoff.py"), (CLASSIFYING, "telemetry/runtime/http_outcome.py")],
 )
 def test_nothing_else_backs_off_or_classifies_answers(pattern: str, home: str) -> None:
     """A second implementation fails here."""

@@ -32,16 +32,7 @@ from telemetry.wire.inventory import (
     Inventory,
     NodeState,
 )
-from telemetry.wire.jobs import (
-    Allocation,
-    AllocationKind,
-    GpuProcess,
-    Job,
-    JobKey,
-    NodeJobs,
-    Precision,
-    UserPrivacy,
-)
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs, Precision, UserPrivacy
 from telemetry.wire.schema import Block, Schema
 from telemetry.wire.topics import Topic, shard_of, topic
 from tests.telemetry.typed import typed
@@ -190,9 +181,7 @@ def test_control_characters_are_removed_and_long_texts_are_cut() -> None:
     assert_clean(found)
     assert (found.gpus[0].slot, found.gpus[0].serial) == ("7", "[31m165")
     assert (found.gpus[0].uuid, found.links[0].gpu) == ("GPU-0", "GPU-0")
-    assert found.host == {
-        "kernel": "6.8", "product": "evil", "x y": "a b  c", "long": "x" * border.MOST_TEXT,
-    }  # fmt: skip
+    assert found.host == {"kernel": "6.8", "product": "evil", "x y": "a b  c", "long": "x" * border.MOST_TEXT}
     assert found.driver_message == "2J gone"
 
 
@@ -205,9 +194,7 @@ def test_the_time_of_an_inventory_that_can_not_be_is_none() -> None:
 def test_another_release_may_send_more_fields_and_other_blocks() -> None:
     body = honest()
     body["new"] = {"deep": [1]}
-    body["schema"] = msgspec.to_builtins(
-        Schema((Block(Table.GPU, Lane.FAST, ("gpu_new_thing",), ()),))
-    )
+    body["schema"] = msgspec.to_builtins(Schema((Block(Table.GPU, Lane.FAST, ("gpu_new_thing",), ()),)))
     assert inventory(body).schema.blocks[0].gauges == ("gpu_new_thing",)
 
 
@@ -219,8 +206,10 @@ def test_tables_and_lanes_of_a_newer_release_pass_and_keep_their_places() -> Non
     body["schema"] = {"blocks": [switch, known, rare]}
     found = inventory(body).schema
     assert [(block.name, block.known) for block in found.blocks] == [
-        ("switch_slow", False), ("node_fast", True), ("gpu_daily", False)
-    ]  # fmt: skip
+        ("switch_slow", False),
+        ("node_fast", True),
+        ("gpu_daily", False),
+    ]
     assert json.loads(messages.encode(inventory(body)))["schema"] == body["schema"]
     body["schema"] = {"blocks": [known]}
     assert inventory(body).schema.id != found.id
@@ -366,9 +355,7 @@ def test_a_reply_that_no_collector_sends_is_refused(change: dict[str, Any]) -> N
     refused(lambda: border.decode_reply(json.dumps(body | change).encode()))
 
 
-@pytest.mark.parametrize(
-    "change", [{"kind": "burn"}, {"first": 5, "last": 4}, {"last": 2**31}, {"about": -1}]
-)
+@pytest.mark.parametrize("change", [{"kind": "burn"}, {"first": 5, "last": 4}, {"last": 2**31}, {"about": -1}])
 def test_a_command_that_no_aggregator_sends_is_refused(change: dict[str, Any]) -> None:
     command = Command(kind=CommandKind.RESEND, about=1, first=0, last=9)
     body = json.loads(messages.encode(command))
@@ -469,9 +456,7 @@ HONEST_JOBS = NodeJobs(
     ),
     processes=(GpuProcess(gpu="GPU-0", pid=7, name="python3", job=KEY, sm_ratio=0.5),),
 )
-HONEST_EVENT = Event(
-    id="1", node="a", at=WALL, kind="xid", message="m", data={"a": [1, "b", None], "c": 2.5}
-)
+HONEST_EVENT = Event(id="1", node="a", at=WALL, kind="xid", message="m", data={"a": [1, "b", None], "c": 2.5})
 MESSAGES: tuple[tuple[msgspec.Struct, Callable[[bytes], object]], ...] = (
     (HONEST, lambda payload: border.decode_inventory(payload, "a", WALL)),
     (HONEST_JOBS, border.decode_jobs),
@@ -501,8 +486,7 @@ def test_whatever_the_texts_all_else_is_as_it_was_sent(hostile: str) -> None:
         assert typed(found, texts=False) == typed(decode(sent), texts=False)
 
 
-WORDS = {str(word) for kind in (NodeState, Precision, AllocationKind, UserPrivacy, Table, Lane)
-         for word in kind}  # fmt: skip
+WORDS = {str(word) for kind in (NodeState, Precision, AllocationKind, UserPrivacy, Table, Lane) for word in kind}
 """Texts that are members of enumerations."""
 
 
@@ -536,7 +520,7 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))

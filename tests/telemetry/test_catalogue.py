@@ -78,11 +78,7 @@ def test_the_fast_lane_has_what_must_be_seen_every_second() -> None:
         "gpu_utilization_ratio",
         "gpu_sm_clock_hertz",
         "gpu_clocks_event_hw_thermal_slowdown",
-        *(
-            f"gpu_{bus}_{way}_bytes_per_second"
-            for bus in ("pcie", "nvlink")
-            for way in ("transmit", "receive")
-        ),
+        *(f"gpu_{bus}_{way}_bytes_per_second" for bus in ("pcie", "nvlink") for way in ("transmit", "receive")),
         "gpu_energy_joules_total",
         "gpu_recovery_action",
     } <= fast

@@ -27,9 +27,7 @@ from tests.brokers import Mosquitto, free_port, wait_for_port
 from tests.kit.waiting import until
 
 MOSQUITTO = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-needs_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="apt-get install openssl"
-)
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="apt-get install openssl")
 
 
 @pytest.mark.parametrize(
@@ -69,18 +67,18 @@ class Broker:
         whose = self.stranger if name == "stranger" else self.authority
         place = None if name is None else whose.folder / "nodes" / name
         return BrokerConfig(
-            host=host, port=port or self.port, tls=True, ca_file=ca or self.authority.folder / "broker" / "ca.crt",
-            cert_file=None if place is None else place / "node.crt", key_file=None if place is None else place / "node.key",
-        )  # fmt: skip
+            host=host,
+            port=port or self.port,
+            tls=True,
+            ca_file=ca or self.authority.folder / "broker" / "ca.crt",
+            cert_file=None if place is None else place / "node.crt",
+            key_file=None if place is None else place / "node.key",
+        )
 
 
 def made(folder: Path, *nodes: str) -> Authority:
     authority = Authority.create(
-        folder,
-        PkiSettings(
-            cluster="lab", names=("localhost",), port=free_port(), place=str(folder / "broker")
-        ),
-        10,
+        folder, PkiSettings(cluster="lab", names=("localhost",), port=free_port(), place=str(folder / "broker")), 10
     )
     for name in nodes:
         authority.issue(Role.NODE, name, 10)
@@ -91,10 +89,7 @@ def made(folder: Path, *nodes: str) -> Authority:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     folder = tmp_path_factory.mktemp("pki")
-    authority, stranger = (
-        made(folder / "ours", "member", "revoked"),
-        made(folder / "theirs", "stranger"),
-    )
+    authority, stranger = (made(folder / "ours", "member", "revoked"), made(folder / "theirs", "stranger"))
     kept = [(path, path.read_bytes()) for path in (authority.folder / "nodes/revoked").iterdir()]
     authority.revoke("revoked")
     authority.publish()
@@ -103,8 +98,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         path.write_bytes(content)
     settings, port = folder / "tls.conf", authority.settings.port
     settings.write_text(
-        (authority.folder / "broker/kilowatch.conf").read_text()
-        + ("user root\n" if os.geteuid() == 0 else "")
+        (authority.folder / "broker/kilowatch.conf").read_text() + ("user root\n" if os.geteuid() == 0 else "")
     )
     process = subprocess.Popen([MOSQUITTO, "-c", str(settings)], stderr=subprocess.DEVNULL)
     plain = Mosquitto(folder)
@@ -170,12 +164,7 @@ async def _said(config: BrokerConfig, ours: str, caplog: pytest.LogCaptureFixtur
     with caplog.at_level("WARNING"):
         running = asyncio.create_task(client.run())
         try:
-            await until(
-                lambda: (
-                    stats.bus_connected
-                    or any("next try" in each.getMessage() for each in caplog.records)
-                )
-            )
+            await until(lambda: stats.bus_connected or any("next try" in each.getMessage() for each in caplog.records))
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -83,20 +83,31 @@ def test_every_counter_is_made_of_metrics_of_the_catalogue() -> None:
 
 UUID = "GPU-1"
 NODE = Inventory(
-    node="n1", driver_version="580.105.08", nvml_version="13.580.105.08",
+    node="n1",
+    driver_version="580.105.08",
+    nvml_version="13.580.105.08",
     gpus=(
-        Gpu(uuid=UUID, index=0, name="NVIDIA H100", pci="0000:1b:00.0", serial="165", vbios="96.00", brand="NVIDIA", inforom="G520"),
+        Gpu(
+            uuid=UUID,
+            index=0,
+            name="NVIDIA H100",
+            pci="0000:1b:00.0",
+            serial="165",
+            vbios="96.00",
+            brand="NVIDIA",
+            inforom="G520",
+        ),
         Gpu(uuid="GPU-2", index=1, name="NVIDIA H100", present=False),
     ),
     links=(Link(gpu="GPU-2", number=0), Link(gpu=UUID, number=0), Link(gpu=UUID, number=1)),
-)  # fmt: skip
+)
 
 
 def columns(
     known: dict[str, Sequence[float]] | None = None, other: float = NOT_SUPPORTED
 ) -> Callable[[str], Sequence[float]]:
     """Readings of the node: those that are known, and another for all else."""
-    sizes = {Table.GPU: len(NODE.gpus), Table.LINK: len(NODE.links), Table.INSTANCE: len(NODE.instances)}  # fmt: skip
+    sizes = {Table.GPU: len(NODE.gpus), Table.LINK: len(NODE.links), Table.INSTANCE: len(NODE.instances)}
     return lambda name: (known or {}).get(name, [other] * sizes[BY_NAME[name].table])
 
 
@@ -184,8 +195,9 @@ def test_what_grace_and_blackwell_have_is_there_by_choice() -> None:
 def test_each_link_has_names_of_its_own() -> None:
     """By its number, not its row; a link that the GPU lacks has none."""
     given: dict[str, Sequence[float]] = {
-        "link_transmit_bytes_per_second": (7, 10, 11), "link_receive_bytes_per_second": (8, 20, ERROR),
-    }  # fmt: skip
+        "link_transmit_bytes_per_second": (7, 10, 11),
+        "link_receive_bytes_per_second": (8, 20, ERROR),
+    }
     assert shown(columns(given), ALL) == {
         "DCGM_FI_PROF_NVLINK_L0_TX_BYTES": 10,
         "DCGM_FI_PROF_NVLINK_L0_RX_BYTES": 20,
@@ -215,8 +227,9 @@ def test_links_are_added_up_as_a_counter_may_be() -> None:
 def test_bandwidth_of_links_stands_in_where_a_gpu_has_no_sum() -> None:
     """A sum that is not there at the moment is a gap: the links' may be another number."""
     links: dict[str, Sequence[float]] = {
-        "link_transmit_bytes_total": (1, 1024, 1024), "link_receive_bytes_total": (1, 2048, 0),
-    }  # fmt: skip
+        "link_transmit_bytes_total": (1, 1024, 1024),
+        "link_receive_bytes_total": (1, 2048, 0),
+    }
     name = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
     assert shown(columns(links), ALL)[name] == 4
     assert name not in shown(columns({**links, "gpu_nvlink_transmit_bytes_total": (ERROR, 1)}), ALL)
@@ -270,7 +283,7 @@ def test_the_exporters_file_chooses_names_types_helps_and_labels(tmp_path: Path)
     found = list(families(NODE, columns(other=1.0), wanted=wanted))
     (fragment, value) = found[2].samples[0]
     assert value == 100
-    assert fragment.endswith(',Hostname="n1",DCGM_FI_DEV_SERIAL="165",DCGM_FI_NVML_VERSION="13.580.105.08"}')  # fmt: skip
+    assert fragment.endswith(',Hostname="n1",DCGM_FI_DEV_SERIAL="165",DCGM_FI_NVML_VERSION="13.580.105.08"}')
     assert [line.removeprefix(f"{path}:") for line in wanted.missing] == [
         "9: DCGM_FI_DEV_VGPU_LICENSE_STATUS is not served: the licence of a virtual GPU's guest, always 0 on a node that "
         "has its GPUs itself",

@@ -16,17 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from telemetry.devices import Gpu, Link, MigInstance, Port
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED
 from telemetry.metric import Table
-from telemetry.wire.exposition import (
-    COUNTER,
-    GAUGE,
-    SUMMARY,
-    Family,
-    labels,
-    node_families,
-    number,
-    number32,
-    render,
-)
+from telemetry.wire.exposition import COUNTER, GAUGE, SUMMARY, Family, labels, node_families, number, number32, render
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import GPU_FAST, SCHEMA
 
@@ -168,9 +158,7 @@ def test_a_counter_reads_back_exactly(value: float) -> None:
     assert float(number(value)) == value
 
 
-def test_a_family_without_samples_is_left_out_and_infinity_is_written_as_prometheus_reads_it() -> (
-    None
-):
+def test_a_family_without_samples_is_left_out_and_infinity_is_written_as_prometheus_reads_it() -> None:
     """HELP and TYPE stand once, over their samples."""
     families = [
         Family("kilowatch_a", "Two\nlines.", GAUGE, [("", math.nan)]),
@@ -192,7 +180,5 @@ def test_promtool_finds_nothing_to_say_about_any_metric_of_the_catalogue() -> No
     page = render(node_families(lab(), rows(), last_frame=1.79e9))
     for metric in (name for block in SCHEMA.blocks for name in block.names):
         assert f"# TYPE kilowatch_{metric} ".encode() in page
-    done = subprocess.run(
-        ["promtool", "check", "metrics"], input=page, capture_output=True, check=False
-    )
+    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -98,12 +98,8 @@ def test_an_unknown_metric_is_an_error() -> None:
         Fleet().column("gpu_powr_watts", 0.0)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 4), st.integers(0, 3)), max_size=30)
-)
-def test_rows_never_overlap_and_always_name_their_device(
-    steps: list[tuple[str, int, int]],
-) -> None:
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 4), st.integers(0, 3)), max_size=30))
+def test_rows_never_overlap_and_always_name_their_device(steps: list[tuple[str, int, int]]) -> None:
     """Whatever nodes come, change and go (zero GPUs and zero links: the node is removed)."""
     fleet = Fleet()
     for name, gpus, links in steps:

@@ -22,13 +22,7 @@ def blocks(draw: st.DrawFn) -> dict[int, list[list[float]]]:
     chosen = draw(st.sets(st.integers(0, len(SCHEMA.blocks) - 1)))
     return {
         number: [
-            draw(
-                st.lists(
-                    readings,
-                    min_size=(width := len(SCHEMA.blocks[number].names)),
-                    max_size=width,
-                )
-            )
+            draw(st.lists(readings, min_size=(width := len(SCHEMA.blocks[number].names)), max_size=width))
             for _ in range(draw(st.integers(0, 2)))
         ]
         for number in chosen

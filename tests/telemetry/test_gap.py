@@ -42,9 +42,7 @@ def test_a_number_is_never_a_gap(value: float) -> None:
 def test_a_foreign_nan_is_a_gap_of_unknown_reason() -> None:
     """A computed NaN is no number either."""
     assert reason_of(float("nan")) is Gap.UNKNOWN
-    assert reason_of(struct.unpack("<d", struct.pack("<Q", 0x7FF8_001F_E000_0000))[0]) is (
-        Gap.UNKNOWN
-    )
+    assert reason_of(struct.unpack("<d", struct.pack("<Q", 0x7FF8_001F_E000_0000))[0]) is (Gap.UNKNOWN)
 
 
 def test_words_are_for_json() -> None:

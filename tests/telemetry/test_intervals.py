@@ -13,9 +13,7 @@ spans = st.lists(st.tuples(st.integers(0, 60), st.integers(-2, 8)), max_size=25)
 
 
 @given(spans, st.lists(st.integers(0, 70), max_size=25), st.integers(0, 70), st.integers(0, 70))
-def test_an_interval_set_is_a_set(
-    pairs: list[tuple[int, int]], numbers: list[int], low: int, high: int
-) -> None:
+def test_an_interval_set_is_a_set(pairs: list[tuple[int, int]], numbers: list[int], low: int, high: int) -> None:
     """Membership, size, what is missing, and whether a number was new."""
     intervals, plain = IntervalSet(), set[int]()
     for first, length in pairs:

@@ -29,8 +29,7 @@ def test_unknown_fields_of_a_newer_release_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "place"),
-    [(b'{"state": "up", "session": 1}', "state"), (b"{", "truncated"), (b"\xff", "malformed")],
+    ("payload", "place"), [(b'{"state": "up", "session": 1}', "state"), (b"{", "truncated"), (b"\xff", "malformed")]
 )
 def test_what_is_wrong_is_said_with_its_place(payload: bytes, place: str) -> None:
     """`malformed: ... at $.state`."""

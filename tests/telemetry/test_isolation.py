@@ -48,7 +48,7 @@ def test_each_kind_is_reported_by_a_rule_of_the_monitor(kind: PartKind) -> None:
 
 
 def test_what_a_page_lacks_of_a_node_is_said_of_the_node() -> None:
-    assert PartKind.PAGE.fault("gpu/x/bus", "why") == PartFault("page_set_aside", "gpu/x/bus", "why")  # fmt: skip
+    assert PartKind.PAGE.fault("gpu/x/bus", "why") == PartFault("page_set_aside", "gpu/x/bus", "why")
     assert PartKind.PAGE.fault("node/x/bus", "why").rule == "node_set_aside"
     assert PartKind.POWER.fault("node/x", "why").rule == "circuit_set_aside"
 
@@ -101,9 +101,7 @@ def test_a_part_is_reported_by_the_name_that_its_owner_gives_it() -> None:
     assert isolation.reasons() == {"alert/a": "why", "alert/b": "why"}
 
 
-def test_the_log_names_a_part_once_and_a_trial_logs_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_log_names_a_part_once_and_a_trial_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     for kind, expected in ((PartKind.JOBS, 2), (None, 0)):
         caplog.clear()
         isolation, part = Isolation(kind), Part()

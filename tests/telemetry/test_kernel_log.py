@@ -11,23 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.notations.kernel_log import (
-    Assembler,
-    DriverNote,
-    GpuLost,
-    KernelRecord,
-    SXid,
-    Xid,
-    parse_line,
-)
+from telemetry.notations.kernel_log import Assembler, DriverNote, GpuLost, KernelRecord, SXid, Xid, parse_line
 from telemetry.notations.kernel_stamp import Stamp, parse_stamp
 
 LOGS = Path(__file__).parents[2] / "../shared/data/captures/kernel_log"
 needs_captures = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/data/captures")
 LABELLED: list[dict[str, Any]] = (
-    [json.loads(line) for line in (LOGS / "labelled_lines.jsonl").read_text().splitlines()]
-    if LOGS.is_dir()
-    else []
+    [json.loads(line) for line in (LOGS / "labelled_lines.jsonl").read_text().splitlines()] if LOGS.is_dir() else []
 )
 
 
@@ -93,9 +83,7 @@ def test_any_prefix_will_do(prefix: str) -> None:
     )
     record = parse_line(prefix + line)
     assert isinstance(record, Xid)
-    assert (record.xid, record.pci, record.pid, record.process) == (
-        119, "0000:9b:00.0", 4242, "nvc:[driver]",
-    )  # fmt: skip
+    assert (record.xid, record.pci, record.pid, record.process) == (119, "0000:9b:00.0", 4242, "nvc:[driver]")
 
 
 @pytest.mark.parametrize(
@@ -285,28 +273,29 @@ def test_a_lost_gpu_told_in_three_lines_with_others_between() -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "expected"),
-    list(zip(
-        PREFIXES,
-        (
-            Stamp(),
-            Stamp(171167.620236),
-            Stamp(5.123456),
-            Stamp(171167.620236),
-            Stamp(None, datetime(2025, 2, 23, 16, 24, 18)),  # noqa: DTZ001 - local time of the node
-            Stamp(16450076.435595),
-            Stamp(None, datetime(2025, 1, 21, 4, 41, 44, 284345, UTC)),
-            Stamp(0.123456),
-            Stamp(1234.56789),
-            Stamp(12.345678),
-            Stamp(None, datetime(2024, 2, 23, 16, 24, 18)),  # noqa: DTZ001
-            Stamp(99.000001, datetime(2024, 2, 3, 16, 24, 18)),  # noqa: DTZ001
-            Stamp(99.000001, datetime(2025, 2, 23, 16, 24, 18, 123456,
-                                      timezone(timedelta(hours=1)))),
-            Stamp(None, datetime(2025, 2, 23, 16, 24, 18, 0, timezone(timedelta(hours=1)))),
-        ),
-        strict=True,
-    )),
-)  # fmt: skip
+    list(
+        zip(
+            PREFIXES,
+            (
+                Stamp(),
+                Stamp(171167.620236),
+                Stamp(5.123456),
+                Stamp(171167.620236),
+                Stamp(None, datetime(2025, 2, 23, 16, 24, 18)),  # noqa: DTZ001 - local time of the node
+                Stamp(16450076.435595),
+                Stamp(None, datetime(2025, 1, 21, 4, 41, 44, 284345, UTC)),
+                Stamp(0.123456),
+                Stamp(1234.56789),
+                Stamp(12.345678),
+                Stamp(None, datetime(2024, 2, 23, 16, 24, 18)),  # noqa: DTZ001
+                Stamp(99.000001, datetime(2024, 2, 3, 16, 24, 18)),  # noqa: DTZ001
+                Stamp(99.000001, datetime(2025, 2, 23, 16, 24, 18, 123456, timezone(timedelta(hours=1)))),
+                Stamp(None, datetime(2025, 2, 23, 16, 24, 18, 0, timezone(timedelta(hours=1)))),
+            ),
+            strict=True,
+        )
+    ),
+)
 def test_the_time_of_every_prefix(prefix: str, expected: Stamp) -> None:
     """Syslog names no year; the caller does."""
     assert parse_stamp(prefix + "NVRM: Xid (PCI:0000:9b:00): 13, x", year=2024) == expected

@@ -25,9 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kilowatch"
 
 
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:9400", "http://localhost:9400/", "https://127.0.0.1:9400"]
-)
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9400", "http://localhost:9400/", "https://127.0.0.1:9400"])
 def test_it_is_found_by_the_address_while_the_aggregator_lives(folder: Path, url: str) -> None:
     with local_token.published(folder, [ADDRESS], "secret"):
         assert local_token.find(url) == "secret"
@@ -37,12 +35,8 @@ def test_it_is_found_by_the_address_while_the_aggregator_lives(folder: Path, url
     assert not list((folder / "local-tokens").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("bound", "url"), [("0.0.0.0", "http://127.0.0.1:9400"), ("::", "http://[::1]:9400")]
-)
-def test_a_listener_on_all_addresses_is_found_on_loopback(
-    folder: Path, bound: str, url: str
-) -> None:
+@pytest.mark.parametrize(("bound", "url"), [("0.0.0.0", "http://127.0.0.1:9400"), ("::", "http://[::1]:9400")])
+def test_a_listener_on_all_addresses_is_found_on_loopback(folder: Path, bound: str, url: str) -> None:
     with local_token.published(folder, [(bound, 9400)], "secret"):
         assert local_token.find(url) == "secret"
 
@@ -87,9 +81,7 @@ def test_a_later_aggregator_at_the_same_address_keeps_its_own_file(folder: Path)
         assert local_token.find("http://127.0.0.1:9400") == "second"
 
 
-def test_a_private_file_is_whole_and_of_its_owner_alone_whatever_the_umask_is(
-    tmp_path: Path,
-) -> None:
+def test_a_private_file_is_whole_and_of_its_owner_alone_whatever_the_umask_is(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "secret"
     before = os.umask(0)
     try:

@@ -15,14 +15,7 @@ from aggregator.meters import mqtt as meters
 from collector.publish import publisher
 from telemetry.errors import BusError
 from telemetry.wire import border
-from telemetry.wire.mqtt import (
-    LEAST_BYTES,
-    LONGEST_BYTES,
-    PIECE_BYTES,
-    MqttClient,
-    client_id,
-    connect,
-)
+from telemetry.wire.mqtt import LEAST_BYTES, LONGEST_BYTES, PIECE_BYTES, MqttClient, client_id, connect
 from tests.brokers import Mosquitto, plain_client
 from tests.kit.waiting import FACTOR
 
@@ -86,9 +79,7 @@ LONG = 40_000_000
 LONGEST_TOPIC = 65_535
 
 
-async def test_of_a_long_message_the_beginning_alone_is_kept_and_the_next_one_comes(
-    tmp_path: Path,
-) -> None:
+async def test_of_a_long_message_the_beginning_alone_is_kept_and_the_next_one_comes(tmp_path: Path) -> None:
     """The broker sends the next one when it has the acknowledgement of the long one."""
     broker = Mosquitto(tmp_path, "max_inflight_messages 1")
     broker.start()

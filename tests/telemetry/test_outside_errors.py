@@ -38,10 +38,7 @@ def _refused() -> None:
 
 
 def _no_tls() -> None:
-    with (
-        stranger(b"220 this is no TLS\r\n") as port,
-        socket.create_connection(("127.0.0.1", port)) as plain,
-    ):
+    with stranger(b"220 this is no TLS\r\n") as port, socket.create_connection(("127.0.0.1", port)) as plain:
         ssl.create_default_context().wrap_socket(plain, server_hostname="localhost")
 
 

@@ -26,9 +26,7 @@ def test_a_new_folder_is_for_its_owner_alone_with_its_parents(tmp_path: Path) ->
     assert [mode(tmp_path / each) for each in ("a", "a/b", "a/b/c")] == [0o700] * 3
 
 
-def test_an_open_folder_is_closed_once_and_the_log_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_open_folder_is_closed_once_and_the_log_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     folder.chmod(0o755)

@@ -19,8 +19,7 @@ def test_fields_come_back_as_they_were_written(given: list[tuple[int, bytes | in
 
 
 @pytest.mark.parametrize(
-    "message",
-    [b"\x80", b"\x0a\x05ab", b"\x0b", b"\x0d\x00", b"\xff" * 12, b"\x0a\xff\xff\xff\xff\x7f"],
+    "message", [b"\x80", b"\x0a\x05ab", b"\x0b", b"\x0d\x00", b"\xff" * 12, b"\x0a\xff\xff\xff\xff\x7f"]
 )
 def test_rubbish_is_no_message(message: bytes) -> None:
     with pytest.raises(ProtobufError):

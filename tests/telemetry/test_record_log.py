@@ -52,8 +52,7 @@ def test_files_of_earlier_releases_are_read_and_written_alike() -> None:
     frame = bytes.fromhex("c1f54b57050000000700000000000000b9d0e8336672616d65")
     assert ring.RECORDS.pack(b"frame", 7) == frame
     request = bytes.fromhex(
-        f"4b575331726177{'00' * 29}03000000fbffffffffffffff0900000000000000"
-        "05000000968c014f000000006c696e6573"
+        f"4b575331726177{'00' * 29}03000000fbffffffffffffff090000000000000005000000968c014f000000006c696e6573"
     )
     record = spool.SpoolRecord("raw", 3, -5, 9, b"lines")
     assert spool.pack(record) == request
@@ -64,9 +63,7 @@ def test_files_of_earlier_releases_are_read_and_written_alike() -> None:
 
 @pytest.mark.parametrize("damage", Damage)
 @given(payloads=st.lists(st.binary(max_size=60), max_size=8), cut=st.floats(0, 1))
-def test_a_torn_tail_costs_only_its_own_record(
-    damage: Damage, payloads: list[bytes], cut: float
-) -> None:
+def test_a_torn_tail_costs_only_its_own_record(damage: Damage, payloads: list[bytes], cut: float) -> None:
     """Wherever a crash cuts the file."""
     form = format_of(damage)
     packed = [form.pack(payload, number) for number, payload in enumerate(payloads)]
@@ -88,9 +85,7 @@ def test_a_torn_tail_costs_only_its_own_record(
         (Damage.STOP, [(0, b"one", True)]),
     ],
 )
-def test_damage_is_treated_as_the_format_says(
-    damage: Damage, left: list[tuple[int, bytes, bool]]
-) -> None:
+def test_damage_is_treated_as_the_format_says(damage: Damage, left: list[tuple[int, bytes, bool]]) -> None:
     """A byte of the second of three payloads has changed."""
     form = format_of(damage)
     raw = form.pack(b"one", 0) + form.pack(b"two", 1) + form.pack(b"three", 2)

@@ -13,17 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def git(folder: Path, *words: str) -> str:
-    identity = (
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@example.org",
-        "-c",
-        "init.defaultBranch=main",
-    )
-    done = subprocess.run(
-        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
-    )
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
+    done = subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
@@ -57,9 +48,7 @@ def test_what_was_built_is_of_the_commit_that_was_stamped(checkout: Path, tmp_pa
     assert commit_of(tmp_path, tmp_path) == stamped
 
 
-@pytest.mark.parametrize(
-    "text", ["", "ref: refs/heads/none", "ref: ../../etc/passwd", "not a commit", "\x00"]
-)
+@pytest.mark.parametrize("text", ["", "ref: refs/heads/none", "ref: ../../etc/passwd", "not a commit", "\x00"])
 def test_no_commit_is_none(text: str, tmp_path: Path) -> None:
     assert commit_of(tmp_path, tmp_path) == ""
     (tmp_path / ".git").mkdir()

@@ -27,12 +27,9 @@ def test_blanks_at_both_ends_are_no_part_of_a_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
-    [(b"", "is empty"), (b" \n", "is empty"), (b"one\ntwo\n", "does not hold a password")],
+    ("content", "problem"), [(b"", "is empty"), (b" \n", "is empty"), (b"one\ntwo\n", "does not hold a password")]
 )
-def test_a_file_without_one_line_is_an_error_with_its_place(
-    tmp_path: Path, content: bytes, problem: str
-) -> None:
+def test_a_file_without_one_line_is_an_error_with_its_place(tmp_path: Path, content: bytes, problem: str) -> None:
     with pytest.raises(ConfigError, match=rf"a\.password_file: .* {problem}"):
         read_secret("a.password_file", written(tmp_path, content), "password")
 
@@ -54,9 +51,7 @@ def test_a_file_that_can_not_be_read_is_an_error(tmp_path: Path, content: bytes 
         read_secret("a", path)
 
 
-def test_a_secret_that_systemd_loads_is_named_by_its_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_that_systemd_loads_is_named_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`LoadCredential=password:/etc/...` in the unit, and the path in the settings."""
     named = Path("$CREDENTIALS_DIRECTORY/secret")
     written(tmp_path, b"from systemd\n")
@@ -77,15 +72,11 @@ def test_a_tls_file_that_can_not_be_read_is_named(tmp_path: Path, name: str) -> 
     """Python's own error names no file."""
     found = {each: written(tmp_path, b"") for each in ("ca_file", "cert_file", "key_file")}
     broker = BrokerConfig(tls=True, **{**found, name: tmp_path / "nothing"})
-    with pytest.raises(
-        ConfigError, match=rf"broker\.{name}: .*nothing can't be read: No such file"
-    ):
+    with pytest.raises(ConfigError, match=rf"broker\.{name}: .*nothing can't be read: No such file"):
         broker.context()
 
 
-def test_the_key_of_a_broker_may_be_a_credential(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_of_a_broker_may_be_a_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = BrokerConfig(tls=True, key_file=Path("$CREDENTIALS_DIRECTORY/node.key"))
     with pytest.raises(ConfigError, match=r"broker\.key_file: .*LoadCredential="):
         broker.context()

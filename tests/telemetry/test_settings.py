@@ -91,9 +91,7 @@ def test_a_fault_has_a_place_a_problem_and_a_hint(raw: object, message: str) -> 
         ("alerts.channels.chat", [], "alerts.channels.chat"),
     ],
 )
-def test_a_place_continues_the_one_that_the_caller_names(
-    where: str, raw: object, place: str
-) -> None:
+def test_a_place_continues_the_one_that_the_caller_names(where: str, raw: object, place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         convert(House, raw, where)
     assert caught.value.where == place

@@ -53,8 +53,7 @@ def test_what_can_not_be_used_is_kept_under_another_name(
     assert "Names are missing." in caplog.text
     newer = ending == "newer"
     assert find_aside([tmp_path, tmp_path / "none"]) == [
-        FileAside(tmp_path / f"kept.json.{ending}-{number}", "kept.json", newer)
-        for number in (1, 2)
+        FileAside(tmp_path / f"kept.json.{ending}-{number}", "kept.json", newer) for number in (1, 2)
     ]
 
 
@@ -72,16 +71,11 @@ def test_whatever_a_decoder_raises_is_damage(tmp_path: Path) -> None:
 
 def test_another_ending_is_no_report(tmp_path: Path) -> None:
     (tmp_path / "copy").write_text("copy")
-    assert (
-        set_aside(tmp_path / "copy", "why", "", name="log", ending="torn")
-        == tmp_path / "log.torn-1"
-    )
+    assert set_aside(tmp_path / "copy", "why", "", name="log", ending="torn") == tmp_path / "log.torn-1"
     assert find_aside([tmp_path]) == []
 
 
-def test_what_can_not_be_renamed_stays_and_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_can_not_be_renamed_stays_and_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "kept.json").write_text("{")

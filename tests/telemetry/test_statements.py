@@ -12,8 +12,7 @@ from telemetry.notations.kernel_log import Assembler, DriverNote, GpuLost, Kerne
 from telemetry.statements.catalogue import SPEAKERS, Statement, statements
 
 ALL = list(statements().values())
-BY_KERNEL = [one for one in ALL if one.speaker in
-             {"nvrm", "uvm", "modeset", "drm", "device", "amdgpu", "port", "task"}]  # fmt: skip
+BY_KERNEL = [one for one in ALL if one.speaker in {"nvrm", "uvm", "modeset", "drm", "device", "amdgpu", "port", "task"}]
 OF_DAEMONS = [one for one in ALL if one not in BY_KERNEL]
 names = pytest.mark.parametrize("said", ALL, ids=lambda one: one.name)
 
@@ -66,9 +65,7 @@ def test_the_kernels_statements_count_behind_any_stamp(prefix: str) -> None:
         assert record_of(prefix + said.example) is not None, prefix + said.example
 
 
-@pytest.mark.parametrize(
-    "prefix", ["", "Feb 23 16:24:18 gpu-07 ", "2025-02-23T16:24:18+0100 gpu-07 "]
-)
+@pytest.mark.parametrize("prefix", ["", "Feb 23 16:24:18 gpu-07 ", "2025-02-23T16:24:18+0100 gpu-07 "])
 def test_the_daemons_statements_count_as_syslog_has_them(prefix: str) -> None:
     for said in OF_DAEMONS:
         record = record_of(prefix + said.example)
@@ -98,8 +95,9 @@ FORGERIES = (
 """Lines of the kernel with names that any user chooses: a process has 15 characters."""
 
 
-@pytest.mark.parametrize(("said", "forged"), list(product(BY_KERNEL, FORGERIES)),
-                         ids=lambda one: getattr(one, "name", ""))  # fmt: skip
+@pytest.mark.parametrize(
+    ("said", "forged"), list(product(BY_KERNEL, FORGERIES)), ids=lambda one: getattr(one, "name", "")
+)
 def test_a_name_that_reads_like_a_statement_is_none(said: Statement, forged: str) -> None:
     text = forged.format(head=said.example[:15], line=said.example)
     for line in (text, f"[171167.620236] {text}", f"4,1227,123456,-;{text}"):
@@ -139,9 +137,7 @@ def test_a_line_with_a_number_is_told_by_its_number_alone() -> None:
     """However it goes on."""
     for said in ALL:
         words = said.example.partition(": ")[2]
-        assert isinstance(
-            record_of(f"NVRM: Xid (PCI:0000:4f:00): 119, pid=7, name=x, {words}"), Xid
-        )
+        assert isinstance(record_of(f"NVRM: Xid (PCI:0000:4f:00): 119, pid=7, name=x, {words}"), Xid)
         switch = record_of(f"nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 22003, Fatal, {words}")
         assert isinstance(switch, SXid)
 
@@ -152,11 +148,13 @@ def test_a_line_with_a_number_is_told_by_its_number_alone() -> None:
         ("NVRM: GPU 0000:4f:00.0: rm_init_adapter failed, device minor number 3", "0000:4f:00.0"),
         ("pcieport 0000:4e:00.0: AER: Correctable error message received from 0000:4f:00.0", "0000:4f:00.0"),
         ("pcieport 0000:4e:00.0: DPC: ERR_FATAL detected", "0000:4e:00.0"),
-        ("[drm:nv_drm_load [nvidia_drm]] *ERROR* [nvidia-drm] [GPU ID 0x00094f00] Failed to allocate NvKmsKapiDevice",
-         "0009:4f:00.0"),
+        (
+            "[drm:nv_drm_load [nvidia_drm]] *ERROR* [nvidia-drm] [GPU ID 0x00094f00] Failed to allocate NvKmsKapiDevice",
+            "0009:4f:00.0",
+        ),
         ("NVRM: GPU5 _kgspRpcRecvPoll: GSP RM heartbeat timed out", None),
     ],
-)  # fmt: skip
+)
 def test_the_address_that_a_statement_is_about(line: str, pci: str | None) -> None:
     """Of the device that sent an error, where a port reports it."""
     record = record_of(line)

@@ -80,11 +80,7 @@ def starters(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             function = node.func
-            name = (
-                function.attr
-                if isinstance(function, ast.Attribute)
-                else getattr(function, "id", "")
-            )
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
             if name in STARTERS:
                 found.add(name)
     return found

@@ -9,13 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from telemetry.errors import ConfigError
-from telemetry.runtime.supervision import (
-    FAILING_AFTER,
-    ProgressMarks,
-    Supervisor,
-    TaskState,
-    in_thread,
-)
+from telemetry.runtime.supervision import FAILING_AFTER, ProgressMarks, Supervisor, TaskState, in_thread
 from telemetry.runtime.tasks import end, unending
 from telemetry.runtime.worker_threads import WorkerThreads
 from tests.killing import InjectedError
@@ -180,9 +174,7 @@ async def test_a_report_that_fails_does_not_end_the_supervision() -> None:
 
 
 @pytest.mark.parametrize("work", [returns, waits_for_what_is_cancelled])
-async def test_a_task_of_a_group_that_must_not_end_fails_its_group(
-    work: Callable[[], Awaitable[None]],
-) -> None:
+async def test_a_task_of_a_group_that_must_not_end_fails_its_group(work: Callable[[], Awaitable[None]]) -> None:
     async def together() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(unending(work(), lambda: False))
@@ -215,9 +207,7 @@ async def test_a_pool_whose_thread_has_died_is_replaced() -> None:
 
 def test_progress_is_blocked_by_its_limit_and_only_vital_parts_matter_to_a_watchdog() -> None:
     now = [100.0]
-    marks = ProgressMarks(
-        {"rules": 30.0, "checkpoint": 5.0}, vital=("rules",), clock=lambda: now[0]
-    )
+    marks = ProgressMarks({"rules": 30.0, "checkpoint": 5.0}, vital=("rules",), clock=lambda: now[0])
     now[0] += 6.0
     assert marks.blocked() == {"checkpoint": 6.0}
     assert marks.vital_blocked() == {}

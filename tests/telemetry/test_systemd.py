@@ -79,9 +79,7 @@ def test_a_reload_says_when_it_began(manager_socket: NotifySocket) -> None:
     assert int(notice["MONOTONIC_USEC"]) > 0
 
 
-def test_a_manager_that_is_gone_is_no_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_manager_that_is_gone_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ServiceManager(str(tmp_path / "nobody")).send(READY=1)
     assert "systemd was not notified of READY=1" in caplog.text
 
@@ -105,9 +103,7 @@ async def serving(manager: NotifySocket) -> AsyncIterator[Service]:
         return "result"
 
     task = asyncio.create_task(
-        service.manager.accompany(
-            work(), service.stop, service.ready, service.marks, lambda: "8 GPUs"
-        )
+        service.manager.accompany(work(), service.stop, service.ready, service.marks, lambda: "8 GPUs")
     )
     try:
         yield service
@@ -116,9 +112,7 @@ async def serving(manager: NotifySocket) -> AsyncIterator[Service]:
         assert await task == "result"
 
 
-async def test_it_is_ready_when_the_start_has_succeeded_and_not_before(
-    manager_socket: NotifySocket,
-) -> None:
+async def test_it_is_ready_when_the_start_has_succeeded_and_not_before(manager_socket: NotifySocket) -> None:
     async with serving(manager_socket) as service:
         await asyncio.sleep(0)
         await asyncio.sleep(0.05)
@@ -151,7 +145,5 @@ async def test_a_process_that_ends_by_an_error_says_that_it_stops(tmp_path: Path
     with NotifySocket(str(tmp_path / "notify")) as socket_:
         manager = ServiceManager.of(socket_.environment())
         with pytest.raises(RuntimeError, match="no"):
-            await manager.accompany(
-                work(), asyncio.Event(), asyncio.Event(), ProgressMarks({}, ()), str
-            )
+            await manager.accompany(work(), asyncio.Event(), asyncio.Event(), ProgressMarks({}, ()), str)
         assert socket_.receive() == {"STOPPING": "1"}

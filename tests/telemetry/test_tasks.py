@@ -47,9 +47,7 @@ async def grouped(works: list[Awaitable[None]], begun: asyncio.Event) -> None:
 
 
 @pytest.mark.parametrize("times", [0, 1, 3])
-async def test_a_group_whose_task_fails_ends_although_another_loses_its_cancellation(
-    times: int,
-) -> None:
+async def test_a_group_whose_task_fails_ends_although_another_loses_its_cancellation(times: int) -> None:
     losing, fail = Losing(times), asyncio.Event()
     group = asyncio.create_task(grouped([losing.run(), raises(fail)], asyncio.Event()))
     await asyncio.sleep(0)
@@ -145,9 +143,7 @@ async def raises_another(given: asyncio.Event) -> None:
 
 
 @pytest.mark.parametrize("library", [returns, raises_another])
-async def test_what_a_library_loses_is_raised_again(
-    library: Callable[[asyncio.Event], Awaitable[None]],
-) -> None:
+async def test_what_a_library_loses_is_raised_again(library: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     async def work() -> None:
         with keeping_cancellation():
             await library(asyncio.Event())

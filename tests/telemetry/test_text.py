@@ -75,9 +75,8 @@ def test_a_duration_in_a_column_fits(seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.5, "500ms"), (1, "1s"), (90, "90s"), (300, "5m"), (5400, "90m"), (129_600, "36h"),
-     (604_800, "7d")],
-)  # fmt: skip
+    [(0.5, "500ms"), (1, "1s"), (90, "90s"), (300, "5m"), (5400, "90m"), (129_600, "36h"), (604_800, "7d")],
+)
 def test_a_duration_for_a_program_is_exact(seconds: float, text: str) -> None:
     """In the largest unit that divides it, and read again as what it was."""
     assert exact_duration(seconds) == text
@@ -142,11 +141,7 @@ def test_no_other_file_words_a_duration() -> None:
 
 def test_no_other_file_words_a_time() -> None:
     """A second format of a time of day or of a date fails here."""
-    found = {
-        path
-        for path, text in sources()
-        if re.search(r"%H:?%M|%Y-?%m|%m-%d|isoformat\(timespec", text)
-    }
+    found = {path for path, text in sources() if re.search(r"%H:?%M|%Y-?%m|%m-%d|isoformat\(timespec", text)}
     assert found <= OTHER_TIMES.keys()
 
 
@@ -158,8 +153,7 @@ def test_no_other_file_reads_a_duration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "1 s"), (6.7, "7 s"), (200.4, "3 min 20 s"), (math.inf, "never"), (math.nan, "unknown")],
+    ("seconds", "text"), [(0.2, "1 s"), (6.7, "7 s"), (200.4, "3 min 20 s"), (math.inf, "never"), (math.nan, "unknown")]
 )
 def test_an_estimate_has_whole_seconds(seconds: float, text: str) -> None:
     """A decimal would promise what no model of a breaker can hold."""

@@ -9,17 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.errors import ConfigError
-from telemetry.wire.topics import (
-    Topic,
-    check_name,
-    parse,
-    parse_state,
-    pattern,
-    phase_of,
-    shard_of,
-    state_topic,
-    topic,
-)
+from telemetry.wire.topics import Topic, check_name, parse, parse_state, pattern, phase_of, shard_of, state_topic, topic
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,20}", fullmatch=True)
 
@@ -33,14 +23,7 @@ def test_a_topic_comes_back(cluster: str, node: str, kind: Topic) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "kilowatch/1/c/00/n",
-        "kilowatch/0/c/00/n/frame",
-        "kilowatch/1/c/00/n/what",
-        "a/b/c/d/e/f",
-    ],
+    "text", ["", "kilowatch/1/c/00/n", "kilowatch/0/c/00/n/frame", "kilowatch/1/c/00/n/what", "a/b/c/d/e/f"]
 )
 def test_a_foreign_topic_is_none_of_ours(text: str) -> None:
     """Other roots, versions and kinds are not guessed at."""
@@ -71,9 +54,7 @@ def test_phases_spread_a_fleet_over_the_interval() -> None:
 
 
 def test_the_topic_of_a_state_has_one_level_for_any_name() -> None:
-    assert state_topic("home", "circuits", "R12-A/b1 é") == (
-        "kilowatch/1/home/circuits/R12-A%2Fb1%20%C3%A9/state"
-    )
+    assert state_topic("home", "circuits", "R12-A/b1 é") == ("kilowatch/1/home/circuits/R12-A%2Fb1%20%C3%A9/state")
     assert parse(state_topic("home", "circuits", "office")) is None
 
 
@@ -81,9 +62,5 @@ def test_a_state_is_found_again_in_its_topic_and_nothing_else_is_one() -> None:
     for name in ("R12-A/b1 é", "gpu_lost/n1/GPU-1", "office"):
         found = parse_state(state_topic("home", "circuits", name))
         assert found == ("home", "circuits", name)
-    for other in (
-        "kilowatch/1/home/ab/n1/state",
-        "kilowatch/1/home/circuits/x/frame",
-        "zigbee/state",
-    ):
+    for other in ("kilowatch/1/home/ab/n1/state", "kilowatch/1/home/circuits/x/frame", "zigbee/state"):
         assert parse_state(other) is None

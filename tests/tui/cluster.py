@@ -34,15 +34,18 @@ class Cluster(FakeView):
 
     def place(self, name: str, gpus: int, model: str = "NVIDIA H100 80GB HBM3") -> None:
         """Add a node, online."""
-        devices = tuple(
-            Gpu(uuid=f"GPU-{name}-{index}", index=index, name=model) for index in range(gpus)
-        )
+        devices = tuple(Gpu(uuid=f"GPU-{name}-{index}", index=index, name=model) for index in range(gpus))
         self.add(
             Inventory(
-                node=name, cluster="lab", session=7, source="simulated:test",
-                driver_version="595.10", driver_state="up", gpus=devices,
+                node=name,
+                cluster="lab",
+                session=7,
+                source="simulated:test",
+                driver_version="595.10",
+                driver_state="up",
+                gpus=devices,
             )
-        )  # fmt: skip
+        )
 
     async def beat(self, seconds: float = 1.0) -> None:
         """Let time pass, send a frame of every node that is not muted, wake the viewers."""
@@ -90,9 +93,7 @@ class Cluster(FakeView):
 
     def silence(self, uuid: str, reason: Gap) -> None:
         """Let all readings of a GPU be gaps."""
-        self.wrong[uuid] = {
-            metric: GAP[reason] for block in SCHEMA.blocks for metric in block.names
-        }
+        self.wrong[uuid] = {metric: GAP[reason] for block in SCHEMA.blocks for metric in block.names}
 
     def raise_alert(
         self,
@@ -106,10 +107,17 @@ class Cluster(FakeView):
         """Add an alert that began with the clock."""
         self.raised.append(
             Alert(
-                key=f"{rule}/{node}/{uuid}", rule=rule, state=state, severity=severity, node=node,
-                gpu=uuid, since=START, changed=START, summary=summary,
+                key=f"{rule}/{node}/{uuid}",
+                rule=rule,
+                state=state,
+                severity=severity,
+                node=node,
+                gpu=uuid,
+                since=START,
+                changed=START,
+                summary=summary,
             )
-        )  # fmt: skip
+        )
 
 
 @asynccontextmanager

@@ -57,15 +57,11 @@ def payload(gpus: int, second: int, seq: int) -> bytes:
     }  # fmt: skip
     blocks = {}
     for number, block in enumerate(SCHEMA.blocks):
-        count = {Table.GPU: gpus, Table.NODE: 1, Table.LINK: 0, Table.PORT: 0, Table.INSTANCE: 0}[
-            block.table
-        ]
+        count = {Table.GPU: gpus, Table.NODE: 1, Table.LINK: 0, Table.PORT: 0, Table.INSTANCE: 0}[block.table]
         if count:
             blocks[number] = [
                 [
-                    watts(second, row)
-                    if name == "gpu_power_watts"
-                    else usual.get(name, NOT_SUPPORTED)
+                    watts(second, row) if name == "gpu_power_watts" else usual.get(name, NOT_SUPPORTED)
                     for name in block.names
                 ]
                 for row in range(count)
@@ -121,23 +117,35 @@ class PastStore(Fed):
         assert isinstance(post, FakePost)
         began, ended = sampled_at(second), None if until_ is None else sampled_at(until_)
         alert = Alert(
-            key=f"{title}/early", rule="hot", node="early", gpu="GPU-early-0", summary=title,
-            state=AlertState.FIRING if ended is None else AlertState.RESOLVED, severity=Severity.PAGE,
-            since=began, changed=began if ended is None else ended,
-        )  # fmt: skip
+            key=f"{title}/early",
+            rule="hot",
+            node="early",
+            gpu="GPU-early-0",
+            summary=title,
+            state=AlertState.FIRING if ended is None else AlertState.RESOLVED,
+            severity=Severity.PAGE,
+            since=began,
+            changed=began if ended is None else ended,
+        )
         post.ever.append(
             Incident(
-                key=title, group={"node": "early"}, severity=Severity.PAGE, title=title, began=began,
-                changed=began, ended=ended, alerts=(alert,), firing=int(ended is None), total=1,
+                key=title,
+                group={"node": "early"},
+                severity=Severity.PAGE,
+                title=title,
+                began=began,
+                changed=began,
+                ended=ended,
+                alerts=(alert,),
+                firing=int(ended is None),
+                total=1,
             )
-        )  # fmt: skip
+        )
 
 
 @asynccontextmanager
 async def dashboard(
-    view: PastStore,
-    size: tuple[int, int] = (100, 30),
-    clock: Callable[[], float] = time.monotonic,
+    view: PastStore, size: tuple[int, int] = (100, 30), clock: Callable[[], float] = time.monotonic
 ) -> AsyncIterator[tuple[Pilot[None], Top]]:
     """A dashboard that begins to look now. `clock`: monotonic seconds, by which it also plays."""
     async with served(view) as url:  # type: ignore[arg-type]  # a view as good as any

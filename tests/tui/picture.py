@@ -20,9 +20,7 @@ FOLDER = Path(__file__).parent / "snapshots"
 CELL, LINE = 12.2, 24.4
 """Size of a sign in Textual's pictures, pixels."""
 _STYLE = re.compile(r"\.terminal-\d+-(r\d+) \{ ([^}]*) \}")
-_TEXT = re.compile(
-    r'<text class="terminal-\d+-(r\d+)" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>'
-)
+_TEXT = re.compile(r'<text class="terminal-\d+-(r\d+)" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>')
 _RECT = re.compile(r'<rect fill="(#[0-9a-f]{6})" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)"')
 
 
@@ -92,7 +90,5 @@ def differs(name: str, found: str) -> str:
     if not path.exists():
         return f"{name} is not kept yet: UPDATE_SNAPSHOTS=1 keeps it\n"
     kept = path.read_text(encoding="utf-8")
-    lines = difflib.unified_diff(
-        kept.splitlines(), found.splitlines(), f"kept/{name}", f"now/{name}", "", "", 0, ""
-    )
+    lines = difflib.unified_diff(kept.splitlines(), found.splitlines(), f"kept/{name}", f"now/{name}", "", "", 0, "")
     return "\n".join(lines)

@@ -96,8 +96,7 @@ async def test_a_large_screen_is_filled_by_eight_nodes() -> None:
         def filled(text: str) -> bool:
             lines = [[line[:150], line[150:]] for line in text.splitlines()]
             return all(name in text for name in names) and all(
-                sum(bool(part.strip(" │╭╮╰╯─")) for part in half) > 50
-                for half in zip(*lines, strict=True)
+                sum(bool(part.strip(" │╭╮╰╯─")) for part in half) > 50 for half in zip(*lines, strict=True)
             )
 
         await until(pilot, filled)
@@ -110,9 +109,7 @@ async def test_every_key_of_every_view_leaves_the_screen_whole() -> None:
         for view in "1234567":
             await pilot.press(view)
             for key in app.view.legal():
-                if key.action in {"quit", "interrupt", "reconnect"} or (
-                    key.everywhere and view != "1"
-                ):
+                if key.action in {"quit", "interrupt", "reconnect"} or (key.everywhere and view != "1"):
                     continue
                 app.action_do(key.action)
                 await pilot.pause()
@@ -127,56 +124,30 @@ async def test_every_key_of_every_view_leaves_the_screen_whole() -> None:
 
 async def test_keys_alone_lead_to_the_lost_gpu_and_the_reason() -> None:
     async with staged() as (pilot, _, _stage):
-        await press_until(
-            pilot, "5", holds=lambda text: "Alerts" in text.splitlines()[0] and "fallen off" in text
-        )
-        await press_until(
-            pilot,
-            "slash",
-            *"fallen",
-            "enter",
-            holds=lambda text: "/fallen" in text and "1 of 3" in text,
-        )
+        await press_until(pilot, "5", holds=lambda text: "Alerts" in text.splitlines()[0] and "fallen off" in text)
+        await press_until(pilot, "slash", *"fallen", "enter", holds=lambda text: "/fallen" in text and "1 of 3" in text)
         await press_until(pilot, "enter", holds=lambda text: "drain" in text.lower())
-        text = await press_until(
-            pilot, "enter", holds=lambda text: "/gpu0" in text and "serial" in text
-        )
+        text = await press_until(pilot, "enter", holds=lambda text: "/gpu0" in text and "serial" in text)
         assert "nothing can be read" in text
-        await press_until(
-            pilot, "escape", "escape", "escape", "escape", holds=lambda text: "/fallen" not in text
-        )
+        await press_until(pilot, "escape", "escape", "escape", "escape", holds=lambda text: "/fallen" not in text)
 
 
 async def test_acknowledging_and_silencing_need_write_and_then_hold() -> None:
     async with staged((120, 40)) as (pilot, app, stage):
-        await press_until(
-            pilot, "5", "a", holds=lambda _: not stage.pipeline.manager.incidents()[0].acknowledged
-        )
+        await press_until(pilot, "5", "a", holds=lambda _: not stage.pipeline.manager.incidents()[0].acknowledged)
         assert len(app.screen_stack) == 1
     async with staged((120, 40), write=True, who="ops") as (pilot, app, stage):
         await press_until(pilot, "5", holds=lambda text: "fallen off" in text)
         await press_until(pilot, "a", holds=lambda text: "Acknowledge" in text)
         await press_until(pilot, *"on it", "enter", holds=lambda text: "✓ ops" in text)
         taken = [one for one in stage.pipeline.manager.incidents() if one.acknowledged]
-        assert [
-            (one.acknowledged.who, one.acknowledged.why) for one in taken if one.acknowledged
-        ] == [("ops", "on it")]
-        await press_until(
-            pilot, "slash", *f"fallen {LOST_NODE}", "enter", holds=lambda text: "1 of 1" in text
-        )
-        await press_until(
-            pilot, "S", holds=lambda text: f"node={LOST_NODE}" in text and "will hide" in text
-        )
+        assert [(one.acknowledged.who, one.acknowledged.why) for one in taken if one.acknowledged] == [("ops", "on it")]
+        await press_until(pilot, "slash", *f"fallen {LOST_NODE}", "enter", holds=lambda text: "1 of 1" in text)
+        await press_until(pilot, "S", holds=lambda text: f"node={LOST_NODE}" in text and "will hide" in text)
         await press_until(pilot, "enter", holds=lambda text: "why: missing" in text)
-        await press_until(
-            pilot, *"CHG-1", "enter", holds=lambda text: f"node={LOST_NODE}  until" in text
-        )
+        await press_until(pilot, *"CHG-1", "enter", holds=lambda text: f"node={LOST_NODE}  until" in text)
         silence = stage.pipeline.manager.silences()[0]
-        assert (silence.who, silence.why, str(silence.matchers[0].value)) == (
-            "ops",
-            "CHG-1",
-            LOST_NODE,
-        )
+        assert (silence.who, silence.why, str(silence.matchers[0].value)) == ("ops", "CHG-1", LOST_NODE)
         assert silence.ends - silence.starts == 7200 * 10**9
         text = await until(pilot, lambda text: "silenced 2 h" in text)
         assert "1 silence, 1 of 1" in text.splitlines()[-1]
@@ -188,15 +159,10 @@ async def test_the_circuit_that_trips_first_is_shown_with_its_relief() -> None:
         rows = [line for line in text.splitlines() if "PDU-" in line or "RPP-" in line]
         assert "PDU-002A" in rows[1]
         assert "TRIP" in rows[1]
-        text = await press_until(
-            pilot, "enter", holds=lambda text: "relief" in text and "heat" in text
-        )
+        text = await press_until(pilot, "enter", holds=lambda text: "relief" in text and "heat" in text)
         assert "continuous" in text
         await press_until(
-            pilot,
-            "escape",
-            "w",
-            holds=lambda text: "what if PDU-002A is lost:" in text and "asking" not in text,
+            pilot, "escape", "w", holds=lambda text: "what if PDU-002A is lost:" in text and "asking" not in text
         )
         assert "PDU-002B" in text_of(app)
 
@@ -204,13 +170,9 @@ async def test_the_circuit_that_trips_first_is_shown_with_its_relief() -> None:
 async def test_pages_of_a_node_and_a_gpu_show_all_about_them() -> None:
     async with staged((160, 50)) as (pilot, app, stage):
         await press_until(pilot, "2", "down", "down", holds=lambda text: "DGX H100" in text)
-        text = await press_until(
-            pilot, "enter", holds=lambda text: "Wall power W" in text and "power/limit" in text
-        )
+        text = await press_until(pilot, "enter", holds=lambda text: "Wall power W" in text and "power/limit" in text)
         assert "job-8800" in text
-        text = await press_until(
-            pilot, "down", "enter", holds=lambda text: "Temperature °C" in text and "gpu1" in text
-        )
+        text = await press_until(pilot, "down", "enter", holds=lambda text: "Temperature °C" in text and "gpu1" in text)
         assert "no clock limit" in text or "clock limit " in text
         await press_until(pilot, "right_square_bracket", holds=lambda text: "/gpu2" in text)
         await press_until(pilot, "plus", holds=lambda text: "Power W  60 min" in text)
@@ -246,9 +208,7 @@ async def test_a_filter_says_where_it_does_not_hold() -> None:
 async def test_rows_are_sorted_and_the_cursor_stays_on_its_gpu() -> None:
     async with shown(Cluster(nodes=2, gpus=8)) as (pilot, app):
         await press_until(pilot, "3", "j", "down", "k", "j", holds=lambda text: "3 of 16" in text)
-        await press_until(
-            pilot, "s", "s", holds=lambda text: "▼W/limit" in text and "5 of 16" in text
-        )
+        await press_until(pilot, "s", "s", holds=lambda text: "▼W/limit" in text and "5 of 16" in text)
         chosen = app.view.chosen()
         assert chosen is not None
         assert chosen[1].endswith("-2")
@@ -305,11 +265,7 @@ async def test_the_palette_goes_anywhere_by_a_few_letters() -> None:
         await press_until(pilot, "colon", *"node-0005", holds=lambda text: "▶ node" in text)
         await press_until(pilot, "enter", holds=lambda text: "node-0005  online" in text)
         await press_until(
-            pilot,
-            "colon",
-            *"theme light",
-            "enter",
-            holds=lambda _: app.context.tones.theme.name == "light",
+            pilot, "colon", *"theme light", "enter", holds=lambda _: app.context.tones.theme.name == "light"
         )
         assert app.current_theme.name == "kilowatch-light"
         await press_until(pilot, "colon", *"nothing at all", holds=lambda text: "no match" in text)
@@ -317,9 +273,7 @@ async def test_the_palette_goes_anywhere_by_a_few_letters() -> None:
 
 async def test_help_lists_the_keys_of_the_view_and_goes_away() -> None:
     async with staged() as (pilot, _, _stage):
-        text = await press_until(
-            pilot, "5", "question_mark", holds=lambda text: "Help: Alerts" in text
-        )
+        text = await press_until(pilot, "5", "question_mark", holds=lambda text: "Help: Alerts" in text)
         assert "read-only" in text
         assert " more lines ─╯" in text
         text = await press_until(pilot, *["pagedown"] * 3, holds=lambda text: "↑ more" in text)
@@ -327,9 +281,7 @@ async def test_help_lists_the_keys_of_the_view_and_goes_away() -> None:
         await press_until(pilot, "escape", holds=lambda text: "Help:" not in text)
 
 
-async def test_tables_and_pictures_are_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tables_and_pictures_are_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     async with staged((100, 30)) as (pilot, app, _):
         await press_until(pilot, "3", holds=lambda text: "of 64" in text)
@@ -387,9 +339,7 @@ async def test_the_aggregator_goes_and_comes_back() -> None:
         assert "650/700" in text
         assert app.view.faded
         async with listening(cluster, HttpConfig(listen=f"{host}:{port}")):
-            await press_until(
-                pilot, "R", holds=lambda text: "● LIVE" in text and "DISCONNECTED" not in text
-            )
+            await press_until(pilot, "R", holds=lambda text: "● LIVE" in text and "DISCONNECTED" not in text)
     finally:
         await running.__aexit__(None, None, None)
 
@@ -434,9 +384,7 @@ async def test_names_of_strangers_do_the_terminal_no_harm() -> None:
 
 
 @asynccontextmanager
-async def shown_evil(
-    cluster: Cluster, size: tuple[int, int]
-) -> AsyncIterator[tuple[Pilot[None], Top]]:
+async def shown_evil(cluster: Cluster, size: tuple[int, int]) -> AsyncIterator[tuple[Pilot[None], Top]]:
     """A dashboard on a fleet whose names are an attack."""
     await cluster.beat()
     async with served(cluster) as url:
@@ -451,9 +399,10 @@ async def test_gpus_of_two_makers_stand_in_the_same_lists_and_filters() -> None:
     cluster = Cluster(nodes=1, gpus=2)
     cluster.place("mi-00", 2, "AMD Instinct MI300X")
     cluster.wrong["GPU-mi-00-1"] = {
-        "gpu_power_watts": 612.0, "gpu_power_limit_watts": 750.0,
+        "gpu_power_watts": 612.0,
+        "gpu_power_limit_watts": 750.0,
         "gpu_sm_clock_hertz": GAP[Gap.NOT_SUPPORTED],
-    }  # fmt: skip
+    }
     async with shown(cluster, (160, 50)) as (pilot, app):
         assert "4/4" in text_of(app)
         app.go("gpus")
@@ -497,18 +446,14 @@ async def test_pools_show_islands_and_the_matrix_of_a_node() -> None:
     async with staged() as (pilot, _, _stage):
         text = await press_until(pilot, "6", holds=lambda text: "8 islands" in text)
         assert "H100 80GB HBM3  8 a node" in text
-        text = await press_until(
-            pilot, "M", holds=lambda text: "matrix of node-" in text and "gpu7" in text
-        )
+        text = await press_until(pilot, "M", holds=lambda text: "matrix of node-" in text and "gpu7" in text)
         assert "SW?" in text or "SW" in text
         await press_until(pilot, "escape", holds=lambda text: "8 islands" in text)
 
 
 async def test_energy_shows_consumption_and_cost() -> None:
     async with staged((100, 40)) as (pilot, _, _stage):
-        text = await press_until(
-            pilot, "7", holds=lambda text: "Energy and cost" in text and "today" in text
-        )
+        text = await press_until(pilot, "7", holds=lambda text: "Energy and cost" in text and "today" in text)
         assert "Draw by rack" in text
         assert "Draw by node" in text
         assert "none configured" in text
@@ -516,12 +461,8 @@ async def test_energy_shows_consumption_and_cost() -> None:
 
 async def test_gpus_are_compared_on_one_scale() -> None:
     async with staged((120, 40)) as (pilot, app, _):
-        await press_until(
-            pilot, "3", "s", "c", "down", "c", holds=lambda _: len(app.context.tray) == 2
-        )
-        text = await press_until(
-            pilot, "C", holds=lambda text: "temperature" in text and "/gpu1" in text
-        )
+        await press_until(pilot, "3", "s", "c", "down", "c", holds=lambda _: len(app.context.tray) == 2)
+        text = await press_until(pilot, "C", holds=lambda text: "temperature" in text and "/gpu1" in text)
         assert "utilisation" in text
         await press_until(pilot, "escape", holds=lambda text: "GPUS" in text)
         assert app.view.NAME == "gpus"

@@ -50,9 +50,7 @@ def test_counts_of_alerts_stay_where_the_header_alone_is_too_long(width: int) ->
 def test_a_path_has_as_many_parts_as_there_is_room_for() -> None:
     first = [("● LIVE ", "good"), ("▲1", "crit")]
     path = ["Nodes", "node-1", "gpu0"]
-    assert line_text(joined(first, 1, [], path, 40)).endswith(
-        "▲1" + " " * 9 + " Nodes \u203a node-1 \u203a gpu0"
-    )
+    assert line_text(joined(first, 1, [], path, 40)).endswith("▲1" + " " * 9 + " Nodes \u203a node-1 \u203a gpu0")
     assert line_text(joined(first, 1, [], path, 26)).endswith("▲1    node-1 \u203a gpu0")
     assert line_text(joined(first, 1, [], path, 15)) == "● LIVE ▲1  gpu0"
     assert line_text(joined(first, 1, [], [], 12)) == "● LIVE ▲1   "
@@ -73,8 +71,9 @@ def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
 
 
 def test_what_a_day_took_goes_on_in_the_next_line() -> None:
-    energy = Upkeep(kwh=84_200.0, cost=7578.0, co2_kg=31_990.0, gpu_kwh=70_000.0, hours=24.0,
-                    unknown_hours=2.0, estimated_ratio=0.2)  # fmt: skip
+    energy = Upkeep(
+        kwh=84_200.0, cost=7578.0, co2_kg=31_990.0, gpu_kwh=70_000.0, hours=24.0, unknown_hours=2.0, estimated_ratio=0.2
+    )
     shown = state().with_doc(TODAY, Report(currency="USD", measured=energy), 100.0)
     lines = [line_text(line) for line in energy_lines(shown, 80, 30)]
     assert all(cell_len(line) <= 80 for line in lines)
@@ -84,23 +83,8 @@ def test_what_a_day_took_goes_on_in_the_next_line() -> None:
 
 def test_what_an_alert_says_is_broken_between_words_and_not_cut() -> None:
     words = "PDU-002A of node-0003 is at 121% of its breaker and is about to trip within minutes"
-    alerts = [
-        Alert(f"{n}", "r", "firing", "page", "node-0003", summary=words, since=SECOND)
-        for n in range(9)
-    ]
-    shown = state(
-        [
-            Incident(
-                key="k",
-                severity="page",
-                title="what",
-                began=SECOND,
-                firing=9,
-                total=9,
-                alerts=alerts,
-            )
-        ]
-    )
+    alerts = [Alert(f"{n}", "r", "firing", "page", "node-0003", summary=words, since=SECOND) for n in range(9)]
+    shown = state([Incident(key="k", severity="page", title="what", began=SECOND, firing=9, total=9, alerts=alerts)])
     lines = [line_text(line) for line in incident_lines(shown, "k", 60, 14, utc=True)]
     assert words in " ".join(" ".join(lines).split())
     assert all(cell_len(line) <= 60 for line in lines)
@@ -155,14 +139,19 @@ def test_a_scale_ends_at_a_round_value(value: float, end: float) -> None:
 def test_percent_goes_beyond_100_only_where_values_do() -> None:
     def top(high: float, plot: Plot) -> str:
         found = HistoryReply(
-            "d", "m", Unit.RATIO, Kind.GAUGE, 1.0, 0, 4 * SECOND, [0, SECOND, 2 * SECOND],
-            mean=[0.5, high, 0.5], low=[], high=[],
-        )  # fmt: skip
-        return (
-            line_text(history_lines(found, "", plot, "1 m", 60, 7, utc=True)[1])
-            .split("┤")[0]
-            .strip()
+            "d",
+            "m",
+            Unit.RATIO,
+            Kind.GAUGE,
+            1.0,
+            0,
+            4 * SECOND,
+            [0, SECOND, 2 * SECOND],
+            mean=[0.5, high, 0.5],
+            low=[],
+            high=[],
         )
+        return line_text(history_lines(found, "", plot, "1 m", 60, 7, utc=True)[1]).split("┤")[0].strip()
 
     busy = Plot("Utilisation", "u", (0.0, 1.0), scale_percent, "")
     power = Plot("Power", "p", (0.0, 770.0), scale_watts, "", [Mark(700.0, "limit 700", "dim")])
@@ -175,10 +164,20 @@ def test_a_chart_says_which_windows_are_lost_and_which_are_means() -> None:
     """Readings that were shed under load are means until the nodes have sent them again."""
     minute = 60 * SECOND
     found = HistoryReply(
-        "d", "m", Unit.RATIO, Kind.GAUGE, 1.0, 0, 20 * minute, [0, SECOND], mean=[0.5, 0.5],
-        low=[], high=[], incomplete=[(minute, 2 * minute)],
+        "d",
+        "m",
+        Unit.RATIO,
+        Kind.GAUGE,
+        1.0,
+        0,
+        20 * minute,
+        [0, SECOND],
+        mean=[0.5, 0.5],
+        low=[],
+        high=[],
+        incomplete=[(minute, 2 * minute)],
         provisional=[(2 * minute, 3 * minute), (5 * minute, 9 * minute)],
-    )  # fmt: skip
+    )
     plot = Plot("Utilisation", "u", (0.0, 1.0), scale_percent, "")
     title = line_text(history_lines(found, "", plot, "20 min", 120, 7, utc=True)[0])
     assert "00:01-00:02 lost" in title

@@ -34,7 +34,7 @@ def piece(kind: ChainKind, name: str, *parents: str, **more: Any) -> ChainPiece:
     """A piece that flows."""
     its = {"state": ChainState.FLOWS, "load": ChainLoad.MEASURED, **more}
     prefix = kind.value if kind in {ChainKind.SOURCE, ChainKind.NODE, ChainKind.GPU} else "circuit"
-    return ChainPiece(id=f"{prefix}/{name}", kind=kind, name=name, label=name, parents=[*parents], **its)  # fmt: skip
+    return ChainPiece(id=f"{prefix}/{name}", kind=kind, name=name, label=name, parents=[*parents], **its)
 
 
 PIECES = [
@@ -46,9 +46,9 @@ PIECES = [
 
 def drawn(
     circuits: Sequence[CircuitState], pieces: Sequence[ChainPiece], room: int = 20, width: int = 78, **reply: Any
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """The tree as text."""
-    found = state(circuits=list(circuits)).with_doc(CHAIN, ChainReply(pieces=list(pieces), **reply), 98.0)  # fmt: skip
+    found = state(circuits=list(circuits)).with_doc(CHAIN, ChainReply(pieces=list(pieces), **reply), 98.0)
     return of(found, room, width)
 
 
@@ -61,9 +61,7 @@ def of(shown: DashboardState, room: int, width: int = 78) -> list[str]:
 
 def test_each_circuit_is_below_what_feeds_it_and_a_node_below_both_its_feeds() -> None:
     lines = drawn([PANEL, A, B], PIECES)
-    assert [line[:8].rstrip() for line in lines] == [
-        "grid", "└ panel", "  ├ A", "  │ └ n1", "  └ B", "    └ n1",
-    ]  # fmt: skip
+    assert [line[:8].rstrip() for line in lines] == ["grid", "└ panel", "  ├ A", "  │ └ n1", "  └ B", "    └ n1"]
     assert "34%" in lines[2]
     assert "▶" not in lines[2]
     assert "120%" in lines[4]
@@ -78,10 +76,8 @@ def test_nodes_and_then_sources_make_room_and_at_last_the_list_of_the_most_urgen
     ("circuits", "reply"),
     [([PANEL, A, B], {"folded": 1}), ([PANEL, A, B, replace(A, id="spare")], {}), ([PANEL], {"pieces": []})],
     ids=["folded", "not in it", "empty"],
-)  # fmt: skip
-def test_a_tree_that_would_hide_a_circuit_is_not_drawn(
-    circuits: list[CircuitState], reply: dict[str, Any]
-) -> None:
+)
+def test_a_tree_that_would_hide_a_circuit_is_not_drawn(circuits: list[CircuitState], reply: dict[str, Any]) -> None:
     assert drawn(circuits, **{"pieces": PIECES, **reply}) == []
 
 
@@ -96,7 +92,7 @@ def test_nodes_that_are_not_all_in_the_reply_are_left_out() -> None:
 
 
 def test_an_open_breaker_and_what_is_dark_below_it_have_no_figure() -> None:
-    dark = [replace(one, state=ChainState.OPEN if one.name == "A" else ChainState.LOST) for one in PIECES]  # fmt: skip
+    dark = [replace(one, state=ChainState.OPEN if one.name == "A" else ChainState.LOST) for one in PIECES]
     lines = drawn([PANEL, A, B], dark)
     assert lines[2].split()[-2:] == ["open", "—"]
     assert [line.rsplit("  ", 1)[1].strip() for line in (lines[0], lines[3])] == ["no power"] * 2
@@ -105,8 +101,8 @@ def test_an_open_breaker_and_what_is_dark_below_it_have_no_figure() -> None:
 
 
 def test_a_load_that_is_not_known_is_hatched_up_to_the_rating_and_has_no_figure() -> None:
-    silent = replace(A, load_state=LoadState.UNKNOWN, watts=None, load_ratio=None, sustained_ratio=None)  # fmt: skip
-    lines = drawn([PANEL, silent, B], [*PIECES[:4], replace(PIECES[4], watts=None, load=ChainLoad.UNKNOWN)])  # fmt: skip
+    silent = replace(A, load_state=LoadState.UNKNOWN, watts=None, load_ratio=None, sustained_ratio=None)
+    lines = drawn([PANEL, silent, B], [*PIECES[:4], replace(PIECES[4], watts=None, load=ChainLoad.UNKNOWN)])
     assert "░░░" in lines[2]
     assert "%" not in lines[2]
     assert lines[3].endswith("load not known")

@@ -26,8 +26,9 @@ def test_what_is_not_known_is_a_hole_and_a_zero_is_not() -> None:
 
 
 def test_the_scale_is_fixed_and_a_limit_is_drawn_across() -> None:
-    drawn = text(chart(np.full(66, 350.0), (0.0, 700.0), 40, 6, lambda v: f"{v:.0f}",
-                       [Mark(650.0, "cap")], ["12:00", "12:15"]))  # fmt: skip
+    drawn = text(
+        chart(np.full(66, 350.0), (0.0, 700.0), 40, 6, lambda v: f"{v:.0f}", [Mark(650.0, "cap")], ["12:00", "12:15"])
+    )
     assert drawn[0].startswith("   700┤┄")
     assert drawn[0].endswith(" cap ")
     assert drawn[-2].startswith("     0┤⣿")
@@ -47,9 +48,7 @@ def test_times_without_a_reading_stay_empty_and_short_gaps_between_readings_do_n
 
 @pytest.mark.parametrize("phase", [0.0, 0.5, 0.985, 0.999])
 @pytest.mark.parametrize("points", [40, 266, 600])
-def test_readings_a_little_early_or_late_leave_no_hole_and_a_missing_one_does(
-    phase: float, points: int
-) -> None:
+def test_readings_a_little_early_or_late_leave_no_hole_and_a_missing_one_does(phase: float, points: int) -> None:
     """A node that is busy reads up to a fifth of a second late, wherever its second begins."""
     late = np.random.default_rng(3).uniform(0.0, 0.2, 60)
     at = np.arange(60) + phase + late
@@ -91,8 +90,11 @@ def test_words_are_spread_from_end_to_end() -> None:
 
 @pytest.mark.parametrize("width", [30, 80, 160])
 def test_bars_line_up_and_say_when_more_than_full(width: int) -> None:
-    bars = [Bar("PDU-17B", 1.12, "bar_crit", [("112%", "crit")]), Bar("a\x1b[2J" * 60, 0.5, "bar", [(" 50%", "")]),
-            Bar("x", None, "bar", [("   —", "")])]  # fmt: skip
+    bars = [
+        Bar("PDU-17B", 1.12, "bar_crit", [("112%", "crit")]),
+        Bar("a\x1b[2J" * 60, 0.5, "bar", [(" 50%", "")]),
+        Bar("x", None, "bar", [("   —", "")]),
+    ]
     drawn = text(bar_list(bars, width, 3))
     assert {cell_len(line) for line in drawn} == {width}
     assert "▶" in drawn[0]
@@ -127,11 +129,7 @@ def test_the_name_of_a_limit_under_data_moves_to_a_free_line_or_is_left_out() ->
 @pytest.mark.parametrize("tall", [5, 8, 10, 11])
 def test_the_middle_of_a_scale_is_half_of_it(tall: int) -> None:
     drawn = text(chart(np.full(66, 50.0), (0.0, 100.0), 40, tall, lambda v: f"{v:.0f}"))
-    assert [line.split("┤")[0].strip() for line in drawn if line.split("┤")[0].strip()] == [
-        "100",
-        "50",
-        "0",
-    ]
+    assert [line.split("┤")[0].strip() for line in drawn if line.split("┤")[0].strip()] == ["100", "50", "0"]
 
 
 def test_bars_leave_a_gap_to_the_line_above() -> None:

@@ -5,15 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from api.power import (
-    CircuitRows,
-    CircuitsReply,
-    CircuitState,
-    LoadState,
-    LossPlan,
-    PlanResult,
-    SurvivorPlan,
-)
+from api.power import CircuitRows, CircuitsReply, CircuitState, LoadState, LossPlan, PlanResult, SurvivorPlan
 from tests.tui.test_lines import HOT, line_text, state
 from tui.screens.circuits import COLUMNS, CircuitSource, uncomputed_lines, what_if_lines
 from tui.state.circuit_columns import QUERY, whole
@@ -58,8 +50,9 @@ def test_what_alone_can_not_be_computed_is_drawn_below_the_list() -> None:
 
 
 def test_a_what_if_lists_second_losses_those_that_leave_nodes_dark_first() -> None:
-    over = SurvivorPlan(id="B1", watts=9e3, amps=131.7, rated_amps=125.0, continuous_amps=100.0,
-                        limit_ratio=None, over="rating")  # fmt: skip
+    over = SurvivorPlan(
+        id="B1", watts=9e3, amps=131.7, rated_amps=125.0, continuous_amps=100.0, limit_ratio=None, over="rating"
+    )
     losses = [
         LossPlan(lost=("panel-C",), kind="element", overloaded=[over], unfed=[]),
         LossPlan(lost=("panel-B",), kind="element", overloaded=[], unfed=["dgx-01", "dgx-02"]),

@@ -120,8 +120,7 @@ async def test_without_the_token_it_is_refused_and_with_it_it_is_let_in(tmp_path
 
 @asynccontextmanager
 async def serving(
-    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
-    context: ssl.SSLContext | None = None,
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]], context: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
     """Something that is no aggregator of ours."""
     app = web.Application()
@@ -199,9 +198,7 @@ async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
         brief = feed.state.circuit("lab/2")
         assert brief is not None
         assert not brief.facts
-        feed.want(
-            Wants(nodes=(), documents=(DocumentRequest(page_of("lab/2"), CircuitReply, 1.0),))
-        )
+        feed.want(Wants(nodes=(), documents=(DocumentRequest(page_of("lab/2"), CircuitReply, 1.0),)))
         await until(lambda: bool(feed.state.circuit("lab/2").facts))  # type: ignore[union-attr]
         full = feed.state.circuit("lab/2")
         assert full is not None

@@ -38,9 +38,7 @@ def test_a_time_is_what_was_meant(text: str, ago: int) -> None:
     assert parse_time(text, NOON, utc=True) == NOON - ago * SECOND
 
 
-@pytest.mark.parametrize(
-    "text", ["", "soon", "25:00", "2026-08-02 12:00", "0m", "99999999999d", "12"]
-)
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "2026-08-02 12:00", "0m", "99999999999d", "12"])
 def test_what_is_no_time_or_not_past_is_refused(text: str) -> None:
     assert parse_time(text, NOON, utc=True) is None
 
@@ -49,35 +47,32 @@ def test_a_subject_is_read_back_whatever_the_name() -> None:
     then = Comparison(NOON, "node", "a node with blanks/and more")
     assert Comparison.read(str(then)) == then
     assert Comparison.read("tray") is None
-    assert (
-        then.page(then=True) == "api/v1/nodes/a%20node%20with%20blanks%2Fand%20more?at=1785585600"
-    )
+    assert then.page(then=True) == "api/v1/nodes/a%20node%20with%20blanks%2Fand%20more?at=1785585600"
 
 
 def page(**read: float) -> GpuPageReply:
     """A page with these readings."""
-    return GpuPageReply(
-        at=0, node=NodeReply("n1", "online"), gpu=Gpu(uuid="G", index=0, name="H100"), readings=read
-    )
+    return GpuPageReply(at=0, node=NodeReply("n1", "online"), gpu=Gpu(uuid="G", index=0, name="H100"), readings=read)
 
 
 def test_a_difference_is_shown_in_its_unit_and_as_a_share() -> None:
     then = Comparison(NOON - 600 * SECOND, "gpu", "G")
-    now = page(gpu_power_watts=650.0, gpu_utilization_ratio=0.62, gpu_temperature_celsius=60.0,
-               gpu_ecc_volatile_corrected_total=3.0)  # fmt: skip
-    was = page(gpu_power_watts=500.0, gpu_utilization_ratio=0.98, gpu_temperature_celsius=60.2,
-               gpu_ecc_volatile_corrected_total=0.0)  # fmt: skip
-    shown_ = (
-        state().with_doc(then.page(then=False), now, 1.0).with_doc(then.page(then=True), was, 1.0)
+    now = page(
+        gpu_power_watts=650.0,
+        gpu_utilization_ratio=0.62,
+        gpu_temperature_celsius=60.0,
+        gpu_ecc_volatile_corrected_total=3.0,
     )
-    lines = [
-        line_text(line)
-        for line in comparison_lines(shown_, then, _GPU_ROWS, [], 900, 100, 30, utc=True)
-    ]
+    was = page(
+        gpu_power_watts=500.0,
+        gpu_utilization_ratio=0.98,
+        gpu_temperature_celsius=60.2,
+        gpu_ecc_volatile_corrected_total=0.0,
+    )
+    shown_ = state().with_doc(then.page(then=False), now, 1.0).with_doc(then.page(then=True), was, 1.0)
+    lines = [line_text(line) for line in comparison_lines(shown_, then, _GPU_ROWS, [], 900, 100, 30, utc=True)]
     cells = {line[:15].strip(): line[15:].split("  ") for line in lines}
-    measured_watts = {
-        name: [cell.strip() for cell in row if cell.strip()] for name, row in cells.items()
-    }
+    measured_watts = {name: [cell.strip() for cell in row if cell.strip()] for name, row in cells.items()}
     assert lines[0].split()[:3] == ["now", "then", "11:50:00Z"]
     assert measured_watts["power"] == ["650 W", "500 W", "+150 W (+30%)"]
     assert measured_watts["utilisation"] == ["62%", "98%", "-36 points"]
@@ -88,10 +83,7 @@ def test_a_difference_is_shown_in_its_unit_and_as_a_share() -> None:
 
 def test_what_is_not_stored_says_why() -> None:
     then = Comparison(NOON, "gpu", "G")
-    lines = [
-        line_text(line)
-        for line in comparison_lines(state(), then, _GPU_ROWS, [], 900, 100, 30, utc=True)
-    ]
+    lines = [line_text(line) for line in comparison_lines(state(), then, _GPU_ROWS, [], 900, 100, 30, utc=True)]
     assert lines[1:3] == ["now: loading …", "then: loading …"]
 
 
@@ -104,17 +96,14 @@ async def test_a_gpu_is_compared_with_itself_at_a_typed_time() -> None:
     async with shown(cluster, (120, 40)) as (pilot, app):
         await press_until(pilot, "3", holds=lambda text: "1 of 2" in text and "123/700" in text)
         await press_until(pilot, "v", holds=lambda text: "Now against then" in text)
+        await press_until(pilot, *["backspace"] * 3, *"soon", "enter", holds=lambda t: "is not a past time" in t)
         await press_until(
             pilot,
-            *["backspace"] * 3,
-            *"soon",
+            *["backspace"] * 4,
+            *"60s",
             "enter",
-            holds=lambda t: "is not a past time" in t,
-        )
-        await press_until(
-            pilot, *["backspace"] * 4, *"60s", "enter",
             holds=lambda t: "difference" in t and "650 W" in t and "123 W" in t,
-        )  # fmt: skip
+        )
         text = await until(pilot, lambda text: "-527 W (-81%)" in text)
         assert "dgx-00/gpu0 now and then" in text.splitlines()[0]
         assert "to now" in text
@@ -130,9 +119,7 @@ async def test_the_time_that_the_bar_shows_is_the_one_it_is_compared_with() -> N
     cluster.wrong["GPU-dgx-00-0"] = {readings.POWER: 123.0}
     async with shown(cluster, (120, 40)) as (pilot, app):
         await press_until(pilot, "3", holds=lambda text: "123/700" in text)
-        await press_until(
-            pilot, "t", "left_curly_bracket", holds=lambda t: "REPLAY" in t and "650/700" in t
-        )
+        await press_until(pilot, "t", "left_curly_bracket", holds=lambda t: "REPLAY" in t and "650/700" in t)
         await press_until(pilot, "v", holds=lambda text: "-527 W (-81%)" in text)
         then = app.view.then  # type: ignore[attr-defined]
         assert then.at == app.context.shown.at

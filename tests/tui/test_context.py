@@ -50,10 +50,7 @@ def context(frame: FakeFrame) -> ViewContext:
     """A context with a few GPUs, at a clock that stands at 100 s."""
     feed = DashboardFeed("http://127.0.0.1:9", None, lambda: None, lambda: 100.0)
     feed.state, feed.connection = state(), Connection(ConnectionState.LIVE, 0.0)
-    return ViewContext(
-        frame, feed, TimeControls(), Tones(DARK),
-        clock=lambda: 100.0, every=1.0, who="ops", write=False,
-    )  # fmt: skip
+    return ViewContext(frame, feed, TimeControls(), Tones(DARK), clock=lambda: 100.0, every=1.0, who="ops", write=False)
 
 
 def test_a_view_lists_the_state_of_its_context_and_asks_the_frame() -> None:
@@ -91,9 +88,7 @@ def test_every_key_has_a_handler_in_the_view_or_in_the_frame() -> None:
         if not action.startswith("view_"):
             owners = sum(hasattr(each, f"do_{action}") for each in frame_objects)
             assert owners + (action in ACTIONS) == 1, action
-    in_views = {
-        key.action for key in KEYS for view in VIEWS.values() if hasattr(view, f"do_{key.action}")
-    }
+    in_views = {key.action for key in KEYS for view in VIEWS.values() if hasattr(view, f"do_{key.action}")}
     assert {key.action for key in KEYS} - in_views <= frame_keys
     assert all(issubclass(view, View) for view in VIEWS.values())
 

@@ -66,7 +66,7 @@ def test_what_fits(text: str, fits: list[int]) -> None:
         ('"dgx', 0, "quotation mark"),
         ("power > > 3", 8, "a value is missing"),
     ],
-)  # fmt: skip
+)
 def test_a_fault_says_where_and_what(text: str, column: int, line_text: str) -> None:
     with pytest.raises(FilterError, match=line_text) as caught:
         parse(text, GPU_KEYS)

@@ -12,9 +12,7 @@ from tui.map.grid import Grid, Zoom, lay_out
 from tui.map.heatmap import CRIT, DOWN, MISSING, OK, STALE, WARN, HeatmapCells, draw, quantise
 
 
-def fleet(
-    nodes: int, gpus: int, racks: int = 1
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
+def fleet(nodes: int, gpus: int, racks: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
     """Order, node and group of a fleet, and the names of the groups."""
     order = np.arange(nodes * gpus)
     node = order // gpus
@@ -35,8 +33,14 @@ def text(lines: list[list[tuple[str, str]]]) -> list[str]:
     return ["".join(piece for piece, _ in line) for line in lines]
 
 
-@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 6), st.sampled_from([None, *Zoom]),
-       st.integers(20, 200), st.integers(1, 60))  # fmt: skip
+@given(
+    st.integers(1, 60),
+    st.integers(1, 20),
+    st.integers(1, 6),
+    st.sampled_from([None, *Zoom]),
+    st.integers(20, 200),
+    st.integers(1, 60),
+)
 def test_every_gpu_has_one_place_and_the_place_is_found_again(
     nodes: int, gpus: int, racks: int, zoom: Zoom | None, width: int, height: int
 ) -> None:
@@ -80,9 +84,7 @@ def test_ten_thousand_gpus_at_80_by_24_say_which_gpu_of_which_node_is_ill() -> N
 
 @pytest.mark.parametrize("size", [(156, 35), (80, 18), (296, 80)])
 @pytest.mark.parametrize("racks", [50, 313, 625])
-def test_ten_thousand_gpus_by_rack_name_racks_at_every_size(
-    size: tuple[int, int], racks: int
-) -> None:
+def test_ten_thousand_gpus_by_rack_name_racks_at_every_size(size: tuple[int, int], racks: int) -> None:
     """Each line begins with the rack of its first GPU, or each rack has its name."""
     order, node, group, names = fleet(1250, 8, racks)
     grid = lay_out(order, node, group, names, *size)
@@ -98,21 +100,17 @@ def test_ten_thousand_gpus_by_rack_name_racks_at_every_size(
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=30), st.integers(20, 120))
-def test_a_rack_that_fits_into_a_line_is_not_cut_while_there_is_room(
-    sizes: list[int], width: int
-) -> None:
+def test_a_rack_that_fits_into_a_line_is_not_cut_while_there_is_room(sizes: list[int], width: int) -> None:
     group = np.repeat(np.arange(len(sizes)), sizes)
     order = np.arange(len(group))
-    grid = lay_out(order, order, group, [f"r{n}" for n in range(len(sizes))], width, 10_000, Zoom.DOTS)  # fmt: skip
+    grid = lay_out(order, order, group, [f"r{n}" for n in range(len(sizes))], width, 10_000, Zoom.DOTS)
     columns = grid.slots.shape[1]
     for number, size in enumerate(sizes):
         lines, _ = np.nonzero(np.isin(grid.slots[:, :, 0], order[group == number]))
         assert len(set(lines.tolist())) <= (1 if size <= columns else -(-size // columns))
 
 
-@pytest.mark.parametrize(
-    ("state", "sign"), [(STALE, "▒"), (WARN, "!"), (CRIT, "▲"), (DOWN, "\u00d7")]
-)
+@pytest.mark.parametrize(("state", "sign"), [(STALE, "▒"), (WARN, "!"), (CRIT, "▲"), (DOWN, "\u00d7")])
 @pytest.mark.parametrize("shaded", [True, False])
 def test_a_fault_is_a_sign_and_not_a_colour_alone(state: int, sign: str, shaded: bool) -> None:
     grid = lay_out(*fleet(8, 8), 40, 20, Zoom.HALVES)
@@ -122,9 +120,7 @@ def test_a_fault_is_a_sign_and_not_a_colour_alone(state: int, sign: str, shaded:
 def test_a_whole_node_that_is_gone_is_one_sign() -> None:
     grid = lay_out(*fleet(20, 8), 40, 10, Zoom.DOTS)
     gone = {f"g{row}": DOWN for row in range(8, 16)}
-    assert (
-        text(draw(grid, cells(160, None, **gone), shaded=True))[0].replace(" ", "")[-19] == "\u00d7"
-    )
+    assert text(draw(grid, cells(160, None, **gone), shaded=True))[0].replace(" ", "")[-19] == "\u00d7"
 
 
 def test_what_a_filter_leaves_out_stays_where_it_is_without_an_alarm() -> None:
@@ -143,11 +139,7 @@ def test_a_metric_that_is_not_known_is_no_level() -> None:
     unknown = HeatmapCells(np.array([MISSING, 0], np.uint8), [], np.zeros(2, np.int8))
     assert draw(grid, unknown, shaded=True) == [[("▀", "faint/r0")]]
     assert text(
-        draw(
-            grid,
-            HeatmapCells(np.array([MISSING] * 2, np.uint8), [], np.zeros(2, np.int8)),
-            shaded=False,
-        )
+        draw(grid, HeatmapCells(np.array([MISSING] * 2, np.uint8), [], np.zeros(2, np.int8)), shaded=False)
     ) == ["-"]
 
 

@@ -29,9 +29,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def talking(
-    *replies: bytes, rude: bool = False
-) -> AsyncIterator[tuple[HttpConnection, list[bytes]]]:
+async def talking(*replies: bytes, rude: bool = False) -> AsyncIterator[tuple[HttpConnection, list[bytes]]]:
     """A server that says exactly these bytes, one reply a request, and keeps what it was asked.
     `rude`: it closes after each without a word."""
     asked: list[bytes] = []
@@ -93,8 +91,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
         (b"HTTP/1.0 200 OK\r\n\r\nto the end", b"to the end"),
         (b"HTTP/1.1 204 Nothing\r\nContent-Length: 9\r\n\r\n", b""),
         (
-            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
-            + gzip.compress(b"packed"),
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n" + gzip.compress(b"packed"),
             b"packed",
         ),
     ],
@@ -205,7 +202,7 @@ async def test_a_socket_answers_pings_joins_parts_and_takes_long_messages() -> N
     "frame",
     [b"\x81\x81mask!", b"\xc1\x00", b"\x80\x01x", b"\x01\x01a\x01\x01b", b"\x82\x7f" + b"\xff" * 8, b"\x81"],
     ids=["masked", "reserved", "no start", "within", "huge", "cut off"],
-)  # fmt: skip
+)
 async def test_a_socket_that_breaks_the_rules_is_given_up(frame: bytes) -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse()
@@ -293,11 +290,7 @@ async def test_a_document_that_takes_long_holds_up_no_other() -> None:
             await answer.wait()
 
     async with old_aggregator([], slow) as url, following(url) as feed:
-        feed.want(
-            Wants(
-                nodes=(), documents=(DocumentRequest("api/v1/history?metric=x", HistoryReply, 0.2),)
-            )
-        )
+        feed.want(Wants(nodes=(), documents=(DocumentRequest("api/v1/history?metric=x", HistoryReply, 0.2),)))
         await until(lambda: looks["history"] == 1 and looks["incidents"] >= 1)
         before = looks["incidents"]
         await until(lambda: looks["incidents"] >= before + 3)

@@ -13,12 +13,19 @@ NOON = 1_785_585_600_000_000_000
 
 def test_the_lines_and_the_history_are_drawn() -> None:
     card = Evidence(
-        alert="a", rule="gpu_lost", severity=Severity.PAGE, subject=Subject.GPU, summary="it is lost",
-        moment=NOON, collected=NOON, uuid="GPU-1",
+        alert="a",
+        rule="gpu_lost",
+        severity=Severity.PAGE,
+        subject=Subject.GPU,
+        summary="it is lost",
+        moment=NOON,
+        collected=NOON,
+        uuid="GPU-1",
         lines=(EvidenceLine(at=NOON, kind="xid", line="NVRM: \x1b[2J Xid 79 " + "word " * 60),) * 5,
-        nearby=(NearbyEvent(at=NOON, kind="alert", what="gpu_hot"),) * 5, nearby_total=9,
+        nearby=(NearbyEvent(at=NOON, kind="alert", what="gpu_hot"),) * 5,
+        nearby_total=9,
         history=FaultHistory(board_total=2),
-    )  # fmt: skip
+    )
     drawn = evidence_drawn(EvidenceReply(at=NOON, incident="i", cards=(card,)), 60, utc=True)
     texts = ["".join(piece for piece, _ in line) for line in drawn]
     assert all(text.isprintable() and cell_len(text) <= 60 for text in texts)

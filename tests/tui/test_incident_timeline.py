@@ -60,9 +60,7 @@ def test_of_many_events_the_first_and_the_newest_are_listed() -> None:
 
 def test_a_long_reason_is_broken_between_words() -> None:
     long = TimelineReply(
-        at=NOON,
-        began=NOON,
-        events=[IncidentEvent(at=NOON, what="acknowledged", who="ops", why="word " * 60)],
+        at=NOON, began=NOON, events=[IncidentEvent(at=NOON, what="acknowledged", who="ops", why="word " * 60)]
     )
     drawn = timeline_lines(long, NOON, 60, utc=True)
     assert len(drawn) > 6
@@ -73,8 +71,6 @@ async def test_the_page_of_an_incident_tells_its_story() -> None:
     async with staged((120, 40), write=True, who="ops") as (pilot, _, _stage):
         await press_until(pilot, "5", "enter", holds=lambda text: "what happened" in text)
         await press_until(pilot, "a", holds=lambda text: "Acknowledge" in text)
-        await press_until(
-            pilot, *"on it", "enter", holds=lambda t: "acknowledged by ops: on it" in t
-        )
+        await press_until(pilot, *"on it", "enter", holds=lambda t: "acknowledged by ops: on it" in t)
         await press_until(pilot, "a", holds=lambda text: "acknowledgement withdrawn by ops" in text)
         await until(pilot, lambda text: "began" in text)

@@ -26,13 +26,7 @@ from tui.app import Top
 from tui.frame.own_jobs import ME, OwnJobs
 from tui.kit.text import STEP
 from tui.kit.theme import THEMES, Line, Tones
-from tui.screens.job_text import (
-    circuit_job_lines,
-    holder_lines,
-    job_lines,
-    node_job_lines,
-    process_lines,
-)
+from tui.screens.job_text import circuit_job_lines, holder_lines, job_lines, node_job_lines, process_lines
 from tui.tables.fields import JOB_KEYS, job_fields
 from tui.tables.filter import parse
 from tui.tables.job_table import JOB_SORTS, job_listing, page_of
@@ -71,9 +65,7 @@ JOBS = [
 ]
 
 
-def ids(
-    sort: str = "", wanted: str = "", *, reverse: bool = False, faults: bool = False
-) -> list[str]:
+def ids(sort: str = "", wanted: str = "", *, reverse: bool = False, faults: bool = False) -> list[str]:
     """Ids in the order of the table."""
     found = job_listing(JOBS, AT, sort, parse(wanted, JOB_KEYS), reverse=reverse, faults=faults)
     return [JOBS[row].id for row in found.order.tolist()]
@@ -85,8 +77,14 @@ def test_the_worst_job_is_first_and_each_says_what_is_wrong() -> None:
     listing = job_listing(JOBS, AT)
     rows = {JOBS[row].id: texts([listing.line(n, 120)]) for n, row in enumerate(listing.order)}
     for number, words in {
-        "4": "▲ CRIT", "9": "LOST", "2": "! WARN", "7": "! FAILED", "3": "▒ SILENT", "1": "· ok", "8": "· ended",
-    }.items():  # fmt: skip
+        "4": "▲ CRIT",
+        "9": "LOST",
+        "2": "! WARN",
+        "7": "! FAILED",
+        "3": "▒ SILENT",
+        "1": "· ok",
+        "8": "· ended",
+    }.items():
         assert rows[number].startswith(words) or words in rows[number][:10], rows[number]
     assert "3 of 8 GPUs never worked +1" in rows["5"]
     assert "2 nodes" in rows["5"]
@@ -102,10 +100,17 @@ def test_jobs_sort_and_filter_by_what_is_known() -> None:
     assert ids("use")[:2] == ["1", "6"]
     assert set(JOB_SORTS) - {""} <= {column.title for column in job_listing(JOBS, AT).columns}
     for wanted, found in {
-        "user=bob": {"2"}, "sev>=warn": {"2", "4"}, "state=silent": {"3"}, "power>1000": {"5"},
-        "power<=1k use<50%": {"6"}, "node~=n2": {"5"}, "bob": {"2"}, "job=7": {"7"},
-        "!power>0": {"3"}, "gpus>2": set(),
-    }.items():  # fmt: skip
+        "user=bob": {"2"},
+        "sev>=warn": {"2", "4"},
+        "state=silent": {"3"},
+        "power>1000": {"5"},
+        "power<=1k use<50%": {"6"},
+        "node~=n2": {"5"},
+        "bob": {"2"},
+        "job=7": {"7"},
+        "!power>0": {"3"},
+        "gpus>2": set(),
+    }.items():
         assert set(ids("", wanted)) == found, wanted
     assert set(job_fields(JOBS)) == {"", *JOB_KEYS}
     assert np.isnan(job_fields(JOBS)["power"]()[2])
@@ -118,16 +123,22 @@ def test_a_job_is_told_from_others_of_its_id() -> None:
         job("ann", scheduler="user", nodes=["n1"]), job("ann", scheduler="user", nodes=["n2"]),
     ]  # fmt: skip
     assert len(set(map(page_of, same))) == 5
-    assert page_of(job("ns/pod a?&#")).startswith("api/v1/jobs/ns%2Fpod%20a%3F%26%23?scheduler=slurm")  # fmt: skip
+    assert page_of(job("ns/pod a?&#")).startswith("api/v1/jobs/ns%2Fpod%20a%3F%26%23?scheduler=slurm")
 
 
 def test_the_page_of_a_job_has_its_gpus_processes_and_faults() -> None:
     uses = [
-        GpuUse(node="n1", gpu=f"GPU-{n}", held_seconds=3600.0, known_seconds=3600.0 * (n != 2),
-               utilization_ratio=None if n == 2 else 0.5, shared=n == 10)
+        GpuUse(
+            node="n1",
+            gpu=f"GPU-{n}",
+            held_seconds=3600.0,
+            known_seconds=3600.0 * (n != 2),
+            utilization_ratio=None if n == 2 else 0.5,
+            shared=n == 10,
+        )
         for n in (10, 2)
-    ]  # fmt: skip
-    row = job("5", summary=summary(gpus=uses, coverage=None, partial=True), hints=["xid 79 2 times while it ran"])  # fmt: skip
+    ]
+    row = job("5", summary=summary(gpus=uses, coverage=None, partial=True), hints=["xid 79 2 times while it ran"])
     alert = JobAlert(rule="job_hit", severity=Severity.PAGE, node="n1", gpu="GPU-2", since=AT)
     hidden = GpuProcess(gpu="GPU-2", pid=7, hidden="no permission")
     page = texts(job_lines(JobReply(AT, row, [], [hidden], [alert]), 100))
@@ -169,8 +180,19 @@ def test_a_circuit_names_the_jobs_on_its_nodes() -> None:
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202e"])
 def test_no_text_of_a_job_reaches_the_terminal_as_it_came(text: str) -> None:
-    row = job(f"1{text}", user=text, account=text, queue=text, job_name=text, state=text, nodes=[text],
-              scheduler=text, cluster=text, hints=[text], summary=summary(gpus=[GpuUse(node=text, gpu=text, held_seconds=1.0, known_seconds=1.0)]))  # fmt: skip
+    row = job(
+        f"1{text}",
+        user=text,
+        account=text,
+        queue=text,
+        job_name=text,
+        state=text,
+        nodes=[text],
+        scheduler=text,
+        cluster=text,
+        hints=[text],
+        summary=summary(gpus=[GpuUse(node=text, gpu=text, held_seconds=1.0, known_seconds=1.0)]),
+    )
     process = GpuProcess(gpu=text, user=text, name=text, hidden=text)
     alert = JobAlert(rule=text, severity=Severity.PAGE, node=text, gpu=text, since=AT, summary=text)
     holder = GpuHolder(scheduler=text, job=text, job_name=text, user=text)
@@ -197,9 +219,7 @@ async def test_jobs_are_opened_from_the_table_and_named_on_gpu_and_node() -> Non
         assert f"Jobs {STEP} 4712 pretrain" in text
         assert f"gpu_hot on dgx-01 {STEP} gpu3" in text
         assert "user grace" in text
-        text = await press_until(
-            pilot, "left_square_bracket", holds=lambda text: f"{STEP} 4711" in text
-        )
+        text = await press_until(pilot, "left_square_bracket", holds=lambda text: f"{STEP} 4711" in text)
         await press_until(pilot, "y", holds=lambda _: app.clipboard == "4711")
         await press_until(pilot, "escape", holds=lambda text: "hints" in text)
         await press_until(pilot, "y", holds=lambda _: app.clipboard == "4712")
@@ -230,9 +250,7 @@ async def test_who_may_see_no_persons_is_refused_a_job_and_nothing_else() -> Non
             text = await press_until(pilot, "enter", holds=lambda text: "a token is needed" in text)
             assert "● LIVE lab" in text
             await cluster.beat()
-            await press_until(
-                pilot, "3", holds=lambda text: "● LIVE lab" in text and "of 16" in text
-            )
+            await press_until(pilot, "3", holds=lambda text: "● LIVE lab" in text and "of 16" in text)
 
 
 async def test_jobs_of_a_past_time_are_not_those_of_now() -> None:
@@ -259,7 +277,7 @@ async def own(
     """The dashboard of one person, with the token of `user` ("": one that reads all), and its tokens file."""
     tokens = folder / "tokens.json"
     secret = add_token(tokens, "mine", *(() if user else (AccessScope.READ,)), user=user)
-    async with listening(cluster, HttpConfig(listen="127.0.0.1:0", tokens_file=tokens)) as (_, port):  # fmt: skip
+    async with listening(cluster, HttpConfig(listen="127.0.0.1:0", tokens_file=tokens)) as (_, port):
         url = f"http://127.0.0.1:{port}"
         app = OwnJobs(url, secret, asked, Tones(THEMES["dark"]), every=0.1)
         async with app.run_test(size=(90, 24)) as pilot:
@@ -270,7 +288,9 @@ async def busy() -> Cluster:
     """Two nodes with jobs of two users, of which one has an alert."""
     cluster = Cluster()
     await cluster.beat()
-    give_jobs(cluster, ("dgx-00", "4711", "ada", (0, 1)), ("dgx-01", "4712", "grace", (3,)), ("dgx-01", "4713", "ada", (4,)))  # fmt: skip
+    give_jobs(
+        cluster, ("dgx-00", "4711", "ada", (0, 1)), ("dgx-01", "4712", "grace", (3,)), ("dgx-01", "4713", "ada", (4,))
+    )
     cluster.raise_alert("gpu_hot", "GPU-dgx-01-4", "GPU 4 is hot", Severity.TICKET, node="dgx-01")
     return cluster
 
@@ -280,7 +300,7 @@ async def test_a_person_sees_the_own_jobs_and_what_is_wrong_with_them(tmp_path: 
         text = await until(pilot, lambda text: "jobs of ada" in text and "4711" in text)
         lines = text.splitlines()
         assert lines[0].startswith("● LIVE")
-        assert lines[1].startswith("2 jobs run on 3 GPUs  1.8 kW  0 ended in the last 24 h  1 with an alert")  # fmt: skip
+        assert lines[1].startswith("2 jobs run on 3 GPUs  1.8 kW  0 ended in the last 24 h  1 with an alert")
         assert lines[3].startswith("! WARN    ada        4713")
         assert "grace" not in text
         await pilot.press("enter")
@@ -306,9 +326,7 @@ async def test_a_token_that_reads_all_shows_the_user_that_is_named(tmp_path: Pat
         assert "sees the jobs of the user 'ada' alone" in text
 
 
-async def test_who_has_no_job_is_told_so_and_a_revoked_token_shows_nothing_more(
-    tmp_path: Path,
-) -> None:
+async def test_who_has_no_job_is_told_so_and_a_revoked_token_shows_nothing_more(tmp_path: Path) -> None:
     cluster = await busy()
     async with own(cluster, tmp_path, "zoe") as (pilot, _, tokens):
         text = await until(pilot, lambda text: "no job of zoe" in text)

@@ -92,14 +92,12 @@ def opens(name: str) -> Does:
 
 def changes(name: str) -> Does:
     """Something of the view, or of the frame."""
-    return lambda before, after: {**before.view, **before.frame}.get(name) != {**after.view, **after.frame}.get(name)  # fmt: skip
+    return lambda before, after: {**before.view, **before.frame}.get(name) != {**after.view, **after.frame}.get(name)
 
 
 def says(*words: str) -> Does:
     """A toast."""
-    return lambda before, after: any(
-        word in each for each in after.toasts[len(before.toasts) :] for word in words
-    )
+    return lambda before, after: any(word in each for each in after.toasts[len(before.toasts) :] for word in words)
 
 
 def either(*ways: Does) -> Does:
@@ -154,19 +152,12 @@ DOES: dict[str, Does] = {
     "moment": opens("TimeForm"),
     "compare": changes("tray"),
     "then": opens("TimeForm"),
-    "tray": either(
-        moves,
-        says("nothing to compare yet"),
-        lambda _, after: after.stack[-1] == ("compare", "tray"),
-    ),
+    "tray": either(moves, says("nothing to compare yet"), lambda _, after: after.stack[-1] == ("compare", "tray")),
     "matrix": changes("node"),
     "copy": either(
-        lambda before, after: bool(after.clipboard) and after.toasts != before.toasts,
-        says("nothing here to copy"),
+        lambda before, after: bool(after.clipboard) and after.toasts != before.toasts, says("nothing here to copy")
     ),
-    "copy_json": either(
-        lambda _, after: after.clipboard.startswith(("{", "[", '"')), says("nothing here to copy")
-    ),
+    "copy_json": either(lambda _, after: after.clipboard.startswith(("{", "[", '"')), says("nothing here to copy")),
     "copy_address": lambda _, after: after.clipboard.startswith("http://127.0.0.1:"),
     "reconnect": lambda before, after: after.feed >= 1,
     "utc": changes("utc"),
@@ -221,9 +212,7 @@ async def press(pilot: Pilot[None], name: str) -> None:
     await pilot.pause()
 
 
-async def after_key(
-    pilot: Pilot[None], app: Top, keys: str, exits: list[object], done: Does
-) -> tuple[Seen, Seen]:
+async def after_key(pilot: Pilot[None], app: Top, keys: str, exits: list[object], done: Does) -> tuple[Seen, Seen]:
     """Press a key and wait for what it does. Returns before and after, also of one that does not do it."""
     before = seen(app, exits)
     await press(pilot, keys)
@@ -242,21 +231,11 @@ async def tidy(pilot: Pilot[None], app: Top, stack: list[tuple[str, str]]) -> No
         await press(pilot, "escape")
     assert not app.query_one("#filter").display
     app.context.time.close()
-    app.context.faults, app.context.filter, app.context.span_index, app.context.utc = (
-        False,
-        ALL,
-        2,
-        True,
-    )
+    app.context.faults, app.context.filter, app.context.span_index, app.context.utc = (False, ALL, 2, True)
     app.query_one("#filter", Input).value = ""
     app.clear_notifications()
     view = app.query_one(f"#view-{stack[-1][0]}")
-    for name, value in (
-        ("marked", frozenset()),
-        ("folded", frozenset()),
-        ("node", ""),
-        ("_answer", ()),
-    ):
+    for name, value in (("marked", frozenset()), ("folded", frozenset()), ("node", ""), ("_answer", ())):
         if hasattr(view, name):
             setattr(view, name, value)
     app.navigation.path = list(stack)
@@ -279,9 +258,7 @@ async def reach(pilot: Pilot[None], app: Top, name: str) -> list[tuple[str, str]
     return list(app.navigation.path)
 
 
-async def tried(
-    pilot: Pilot[None], app: Top, key: Key, name: str, exits: list[object]
-) -> tuple[Seen, Seen]:
+async def tried(pilot: Pilot[None], app: Top, key: Key, name: str, exits: list[object]) -> tuple[Seen, Seen]:
     """Press a key after those that it needs; wait for what it does. Returns before and after."""
     for each in NEEDS.get(key.action, ()):
         await press(pilot, each)

@@ -42,20 +42,17 @@ def line_text(pieces: Drawn) -> str:
 def incidents(count: int, severity: str = "page", **more: Any) -> list[Incident]:
     """Some that began 34 s ago."""
     return [
-        Incident(
-            key=f"r/{n}",
-            severity=severity,
-            title=f"what\x1b {n}",
-            began=66 * SECOND,
-            firing=1,
-            **more,
-        )
+        Incident(key=f"r/{n}", severity=severity, title=f"what\x1b {n}", began=66 * SECOND, firing=1, **more)
         for n in range(count)
     ]
 
 
-def state(found: list[Incident] | None = None, circuits: list[CircuitState] | None = None,
-          alerts: tuple[Alert, ...] = (), **summary: Any) -> DashboardState:  # fmt: skip
+def state(
+    found: list[Incident] | None = None,
+    circuits: list[CircuitState] | None = None,
+    alerts: tuple[Alert, ...] = (),
+    **summary: Any,
+) -> DashboardState:
     """A cluster of 1,250 nodes, one of which is stale."""
     numbers: dict[str, Any] = {
         "nodes": {"online": 1249, "stale": 1, "offline": 0},
@@ -76,19 +73,25 @@ def state(found: list[Incident] | None = None, circuits: list[CircuitState] | No
         newest_frame_age_seconds=0.3,
         summary=FleetSummary(**(numbers | summary)),
     )
-    shown = DashboardState(
-        status=status, status_came=100.0, at=100 * SECOND, ready=True, alerts=alerts
-    )
+    shown = DashboardState(status=status, status_came=100.0, at=100 * SECOND, ready=True, alerts=alerts)
     shown = shown.with_doc(INCIDENTS, IncidentsReply(0, found or []), 100.0)
     return shown.with_doc(CIRCUITS, CircuitsReply(at=100 * SECOND, circuits=circuits or []), 98.0)
 
 
 HOT = CircuitState(
-    "PDU-17B", watts=19_400.0, amps={"L1": 90.0, "L2": 88.0}, rated_amps=80.0, continuous_amps=64.0,
-    headroom_amps=-26.0, load_ratio=1.12, continuous_ratio=1.4, trip_known=True,
-    trip_seconds=TripSeconds(earliest=251.0, nominal=400.0), nodes=["n1", "n2"],
+    "PDU-17B",
+    watts=19_400.0,
+    amps={"L1": 90.0, "L2": 88.0},
+    rated_amps=80.0,
+    continuous_amps=64.0,
+    headroom_amps=-26.0,
+    load_ratio=1.12,
+    continuous_ratio=1.4,
+    trip_known=True,
+    trip_seconds=TripSeconds(earliest=251.0, nominal=400.0),
+    nodes=["n1", "n2"],
     facts={"remedy": "cap each GPU at 540 W (nvidia-smi -pl 540)"},
-)  # fmt: skip
+)
 NEAR = CircuitState("PDU-16A", load_ratio=0.96, forecast_rated_seconds=1260.0, nodes=["n3"])
 CALM = CircuitState("PDU-1", load_ratio=0.5, nodes=["n4"])
 FIRING = Alert("k", "r", "firing", "page", "", subject="circuit", name="PDU-17B")
@@ -105,9 +108,7 @@ def test_80_columns_say_the_essentials_in_two_lines() -> None:
 def test_a_cluster_that_lacks_a_member_is_not_live_and_says_who() -> None:
     shown = state()
     assert shown.status is not None
-    lacking = replace(
-        shown, status=msgspec.structs.replace(shown.status, missing=["agg-2: 25 groups"])
-    )
+    lacking = replace(shown, status=msgspec.structs.replace(shown.status, missing=["agg-2: 25 groups"]))
     for width in (80, 160):
         first = line_text(header(lacking, LIVE, NOW, width)[0])
         assert first.startswith("▒ PARTIAL "), first
@@ -160,34 +161,26 @@ def test_power_is_of_the_budget_where_there_is_one() -> None:
 
 
 def test_energy_and_cost_of_today_are_a_dash_until_they_are_known() -> None:
-    shown = state().with_doc(
-        TODAY, Report(currency="USD", measured=Upkeep(kwh=84_200.0, cost=7578.0)), 100.0
-    )
+    shown = state().with_doc(TODAY, Report(currency="USD", measured=Upkeep(kwh=84_200.0, cost=7578.0)), 100.0)
     assert "84.2 MWh $7,578 today" in line_text(header(shown, LIVE, NOW, 80)[1])
     assert "energy —" in line_text(header(state(), LIVE, NOW, 80)[1])
 
 
 @pytest.mark.parametrize(
-    ("source", "badge"),
-    [("simulated:two-dgx-h100", "SIMULATED"), ("recording:/tmp/a", "RECORDED"), ("nvml", "")],
+    ("source", "badge"), [("simulated:two-dgx-h100", "SIMULATED"), ("recording:/tmp/a", "RECORDED"), ("nvml", "")]
 )
 def test_what_is_not_real_says_so(source: str, badge: str) -> None:
-    shown = replace(
-        state(),
-        nodes=(NodeReply("a", "online", source="nvml"), NodeReply("b", "online", source=source)),
-    )
+    shown = replace(state(), nodes=(NodeReply("a", "online", source="nvml"), NodeReply("b", "online", source=source)))
     assert shown.badge == badge
     assert badge in line_text(header(shown, LIVE, NOW, 160)[0])
     assert badge[:3] in line_text(header(shown, LIVE, NOW, 80)[0])
 
 
 def test_a_paused_or_past_screen_is_labelled() -> None:
-    assert line_text(header(state(), LIVE, ScreenTime(141.0, paused=100.0), 80)[0]).startswith(
-        " PAUSED 00:41 "
+    assert line_text(header(state(), LIVE, ScreenTime(141.0, paused=100.0), 80)[0]).startswith(" PAUSED 00:41 ")
+    assert line_text(header(state(), LIVE, ScreenTime(100.0, replay="11:58:40Z (-5m)"), 80)[0]).startswith(
+        " REPLAY 11:58:40Z (-5m)"
     )
-    assert line_text(
-        header(state(), LIVE, ScreenTime(100.0, replay="11:58:40Z (-5m)"), 80)[0]
-    ).startswith(" REPLAY 11:58:40Z (-5m)")
 
 
 def test_live_means_fresh() -> None:
@@ -196,17 +189,11 @@ def test_live_means_fresh() -> None:
     assert status is not None
     slow = msgspec.structs.replace(status, newest_frame_age_seconds=12.0)
     gone = msgspec.structs.replace(slow, summary=FleetSummary(nodes={"online": 0, "stale": 1250}))
-    assert line_text(header(state(), LIVE, ScreenTime(104.0), 80)[0]).startswith(
-        "● LIVE site?-a 4.3 s"
-    )
-    assert line_text(header(state(), LIVE, ScreenTime(112.0), 80)[0]).startswith(
-        "▒ STALE site?-a 12 s"
-    )
+    assert line_text(header(state(), LIVE, ScreenTime(104.0), 80)[0]).startswith("● LIVE site?-a 4.3 s")
+    assert line_text(header(state(), LIVE, ScreenTime(112.0), 80)[0]).startswith("▒ STALE site?-a 12 s")
     assert line_text(header(replace(state(), status=gone), LIVE, NOW, 80)[0]).startswith("▒ STALE")
     assert line_text(header(replace(state(), status=slow), LIVE, NOW, 80)[0]).startswith("● LIVE")
-    assert line_text(header(state(), LIVE, ScreenTime(112.0, every=5.0), 80)[0]).startswith(
-        "● LIVE"
-    )
+    assert line_text(header(state(), LIVE, ScreenTime(112.0, every=5.0), 80)[0]).startswith("● LIVE")
     assert line_text(tiny(state(), LIVE, ScreenTime(112.0), 40, 2)[0]) == "▒ STALE no alerts"
 
 
@@ -235,25 +222,17 @@ def test_what_has_not_been_read_yet_is_loading_and_not_nothing() -> None:
 
 def test_without_a_status_the_header_says_what_the_line_does() -> None:
     assert (
-        line_text(header(DashboardState(), Connection(ConnectionState.CONNECTING, 0.0), NOW, 80)[0])
-        == "○ CONNECTING"
+        line_text(header(DashboardState(), Connection(ConnectionState.CONNECTING, 0.0), NOW, 80)[0]) == "○ CONNECTING"
     )
 
 
 def test_countdowns_run_and_stop_with_the_data() -> None:
     shown = state(circuits=[HOT])
     assert countdown_now(shown, LIVE, NOW) == Now(2.0)
-    for line, moment in (
-        (LOST, NOW),
-        (LIVE, ScreenTime(100.0, paused=99.0)),
-        (LIVE, ScreenTime(125.0)),
-    ):
+    for line, moment in ((LOST, NOW), (LIVE, ScreenTime(100.0, paused=99.0)), (LIVE, ScreenTime(125.0))):
         assert countdown_now(shown, line, moment) == Now(0.0, "00:01:40Z")
     assert countdown(HOT, RowStatus.CRIT, Now(51.0))[0] == "MAY TRIP IN 03:20"
-    assert (
-        countdown(HOT, RowStatus.CRIT, Now(0.0, "00:01:40Z"))[0]
-        == "MAY TRIP IN 04:11 as of 00:01:40Z"
-    )
+    assert countdown(HOT, RowStatus.CRIT, Now(0.0, "00:01:40Z"))[0] == "MAY TRIP IN 04:11 as of 00:01:40Z"
     assert countdown(HOT, RowStatus.CRIT, Now(9999.0))[0] == "MAY TRIP NOW"
     assert countdown(NEAR, RowStatus.OK, Now(60.0))[0] == "trend: rating in 20 m"
     assert countdown(CALM, RowStatus.OK, Now(0.0))[0] == "—"
@@ -262,10 +241,7 @@ def test_countdowns_run_and_stop_with_the_data() -> None:
 def test_what_needs_somebody_first_comes_first() -> None:
     shown = state(circuits=[CALM, NEAR, HOT])
     assert [circuit.id for circuit in shown.urgent] == ["PDU-17B", "PDU-16A", "PDU-1"]
-    assert (
-        line_text(worst_line(state(circuits=[CALM]), Now(0.0), 2)).strip()
-        == "most loaded circuit PDU-1 50%"
-    )
+    assert line_text(worst_line(state(circuits=[CALM]), Now(0.0), 2)).strip() == "most loaded circuit PDU-1 50%"
     assert line_text(worst_line(state(), Now(0.0), 2)).strip() == "no circuits configured"
 
 
@@ -286,17 +262,12 @@ def test_a_lost_connection_is_shown_in_a_band() -> None:
     assert line_text(band(refused, 100.0, state(), utc=True)).startswith(" REFUSED 00:03")
     assert "\x1b" not in line_text(band(refused, 100.0, state(), utc=True))
     assert band(LIVE, 100.0, state(), utc=True) == []
-    assert (
-        band(Connection(ConnectionState.CONNECTING, 99.0), 100.0, DashboardState(), utc=True) == []
-    )
+    assert band(Connection(ConnectionState.CONNECTING, 99.0), 100.0, DashboardState(), utc=True) == []
 
 
 def test_a_recording_that_is_being_read_is_not_disconnected() -> None:
     slow = Connection(ConnectionState.LOST, 88.0, "no answer within 10 s", 104.0, slow=True)
-    assert (
-        line_text(band(slow, 100.0, state(), utc=True, recorded=True))
-        == " READING 00:12  the recording"
-    )
+    assert line_text(band(slow, 100.0, state(), utc=True, recorded=True)) == " READING 00:12  the recording"
     assert line_text(band(slow, 100.0, state(), utc=True)).startswith(" DISCONNECTED 00:12")
     gone = band(LOST, 100.0, state(), utc=True, recorded=True)
     assert line_text(gone).startswith(" DISCONNECTED 00:03")
@@ -315,14 +286,10 @@ def test_before_there_is_data_the_screen_says_what_to_do() -> None:
     assert texts[ConnectionState.CONNECTING] == "connecting to http://agg:9400 (3.0 s) …"
     assert "kilowatch aggregate" in texts[ConnectionState.LOST]
     assert "--token-file" in texts[ConnectionState.REFUSED]
-    empty = "\n".join(
-        map(line_text, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0) or [])
-    )
+    empty = "\n".join(map(line_text, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0) or []))
     assert "no node yet" in empty
     assert "kilowatch collect" in empty
-    then = "\n".join(
-        map(line_text, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0, past=True) or [])
-    )
+    then = "\n".join(map(line_text, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0, past=True) or []))
     assert "no node was known at that time" in then
     assert "kilowatch collect" not in then
     shown = DashboardState(ready=True, nodes=(NodeReply("a", "online"),))
@@ -348,10 +315,7 @@ def test_an_acknowledged_incident_is_dimmed_and_shows_who() -> None:
 
 def test_without_alerts_the_last_resolved_one_is_shown() -> None:
     over = Alert("k", "r", "resolved", "page", "a", changed=66 * SECOND, summary="what?")
-    assert (
-        line_text(alert_lines(state(alerts=(over,)), 80, 3)[0])
-        == "no alerts; 34 s ago resolved: what?"
-    )
+    assert line_text(alert_lines(state(alerts=(over,)), 80, 3)[0]) == "no alerts; 34 s ago resolved: what?"
     soon = Alert("k", "r", "pending", "page", "a")
     assert line_text(alert_lines(state(alerts=(soon,)), 80, 3)[0]) == "no alerts; 1 pending"
     assert line_text(alert_lines(state(), 80, 3)[0]) == "no alerts"
@@ -386,10 +350,7 @@ def test_gpu_power_is_compared_with_limits_only_where_both_are_known() -> None:
     status = shown.status
     assert status is not None
     few = msgspec.structs.replace(
-        status.summary,
-        gpu_power_limit_watts=50_400.0,
-        limited_power_watts=40_320.0,
-        limited_power_limit_watts=50_400.0,
+        status.summary, gpu_power_limit_watts=50_400.0, limited_power_watts=40_320.0, limited_power_limit_watts=50_400.0
     )
     first = replace(shown, status=msgspec.structs.replace(status, summary=few))
     line = line_text(header(first, LIVE, NOW, 160)[1])

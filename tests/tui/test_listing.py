@@ -44,12 +44,8 @@ def state(
         UTILIZATION: [1.0, 0.5, 0.0, None],
     }
     data = StreamData(version=1, at=10**18, columns=usual | (columns or {}), gaps=gaps or {})
-    nodes = (
-        NodeReply("a", "offline", 34.0, gpus=2), NodeReply("b", "online", 0.4, gpus=2), NodeReply("c", "online"),
-    )  # fmt: skip
-    return DashboardState(nodes=nodes, wall={"b": 3000.0}, alerts=alerts).with_data(
-        data, Gpus(1, GpuRows.of(who))
-    )
+    nodes = (NodeReply("a", "offline", 34.0, gpus=2), NodeReply("b", "online", 0.4, gpus=2), NodeReply("c", "online"))
+    return DashboardState(nodes=nodes, wall={"b": 3000.0}, alerts=alerts).with_data(data, Gpus(1, GpuRows.of(who)))
 
 
 def gpus(text: str) -> Filter:
@@ -90,9 +86,7 @@ def alert(gpu: str | None, node: str, severity: str = "page", state: str = "firi
         ("util", ["B1", "B0", "A1", "A0"]),
     ],
 )
-def test_gpus_are_sorted_highest_first_and_what_is_missing_last(
-    sort: str, order: list[str]
-) -> None:
+def test_gpus_are_sorted_highest_first_and_what_is_missing_last(sort: str, order: list[str]) -> None:
     found = state(alerts=(alert("B1", "b"),))
     assert keys(gpu_listing(found, sort, gpus(""), node=None)) == order
 
@@ -108,9 +102,7 @@ def test_gpus_are_sorted_highest_first_and_what_is_missing_last(
         ("nothing", None, []),
     ],
 )
-def test_a_filter_looks_at_node_uuid_and_model(
-    text: str, node: str | None, found: list[str]
-) -> None:
+def test_a_filter_looks_at_node_uuid_and_model(text: str, node: str | None, found: list[str]) -> None:
     listing = gpu_listing(state(), "", gpus(text), node=node)
     assert keys(listing) == found
     assert listing.total == 4
@@ -129,9 +121,7 @@ def test_a_row_says_what_is_known_and_a_dash_for_what_is_not() -> None:
     assert " 0%" in rows[1]
     assert "—/700" in rows[2]
     assert "400/700" in rows[3]
-    assert all(
-        "\x1b" not in row for row in drawn(gpu_listing(state(), "", gpus(""), node=None), 160)
-    )
+    assert all("\x1b" not in row for row in drawn(gpu_listing(state(), "", gpus(""), node=None), 160))
 
 
 @pytest.mark.parametrize(
@@ -159,9 +149,7 @@ def test_the_worst_alert_gives_a_gpu_and_its_node_their_state() -> None:
         alert(None, "c", "ticket"), alert("GONE", "z"),
     )  # fmt: skip
     shown = state(alerts=alerts)
-    assert shown.gpu_status.tolist() == [
-        RowStatus.CRIT, RowStatus.WARN, RowStatus.OK, RowStatus.DOWN,
-    ]  # fmt: skip
+    assert shown.gpu_status.tolist() == [RowStatus.CRIT, RowStatus.WARN, RowStatus.OK, RowStatus.DOWN]
     assert shown.node_status.tolist() == [RowStatus.DOWN, RowStatus.CRIT, RowStatus.WARN]
     node = drawn(node_listing(shown, "", nodes("b")))[0]
     assert node.startswith("▲ CRIT")
@@ -174,18 +162,14 @@ def test_a_node_sums_what_its_gpus_tell() -> None:
     assert "offline for 34 s" in rows[0]
     assert "1/2" in rows[0]
     assert "100 W" in rows[0]
-    assert ["400 W" in rows[1], "3.0 kW" in rows[1], " 75 " in rows[1], " 75%" in rows[1]] == [
-        True
-    ] * 4
+    assert ["400 W" in rows[1], "3.0 kW" in rows[1], " 75 " in rows[1], " 75%" in rows[1]] == [True] * 4
     assert "0/0" in rows[2]
     assert "0 W" not in rows[2]
 
 
 @pytest.mark.parametrize("number", range(len(CLOCK_LIMITS)))
 def test_only_the_worst_reason_that_holds_the_clocks_is_shown(number: int) -> None:
-    columns: dict[str, Numbers] = {
-        metric: [float(place >= number)] * 4 for place, metric in enumerate(CLOCK_LIMITS)
-    }
+    columns: dict[str, Numbers] = {metric: [float(place >= number)] * 4 for place, metric in enumerate(CLOCK_LIMITS)}
     row = drawn(gpu_listing(state(columns), "", gpus("B1"), node=None))[0]
     assert [*CLOCK_LIMITS.values()][number] in row
     assert sum(word in row for word in CLOCK_LIMITS.values()) == 1
@@ -209,10 +193,7 @@ def test_columns_never_take_more_than_there_is(width: int, of_gpus: bool) -> Non
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 240])
 def test_every_line_of_a_table_is_equally_wide(width: int) -> None:
-    for listing in (
-        gpu_listing(state(), "", gpus(""), node=None),
-        node_listing(state(), "", nodes("")),
-    ):
+    for listing in (gpu_listing(state(), "", gpus(""), node=None), node_listing(state(), "", nodes(""))):
         heads = "".join(text for text, _ in listing.head(width))
         assert {cell_len(row) for row in drawn(listing, width)} == {cell_len(heads)}
         assert cell_len(heads) <= width

@@ -26,19 +26,34 @@ SECOND = 10**9
 WHO = GpuRows.of(ColumnRows(["a", "a"], [0, 1], ["A0", "A1"], ["H100", "H100"], [True, True]))
 
 
-def state(power: Sequence[float | None], wall: StreamWall | None = None, *, at: float = 11.0) -> DashboardState:  # fmt: skip
+def state(power: Sequence[float | None], wall: StreamWall | None = None, *, at: float = 11.0) -> DashboardState:
     """Return a status of second 10, of GPUs at 700 W and a wall of 1.8 kW; then readings of the GPUs."""
     summary = FleetSummary(
-        nodes={"online": 1}, models=[ModelSummary(gpus={"reporting": 2})], gpu_power_watts=1400.0, limited_power_watts=1400.0,
-        limited_power_limit_watts=1400.0, temperature_max_celsius=70.0, utilization_mean_ratio=1.0, wall_power_known=1,
-    )  # fmt: skip
+        nodes={"online": 1},
+        models=[ModelSummary(gpus={"reporting": 2})],
+        gpu_power_watts=1400.0,
+        limited_power_watts=1400.0,
+        limited_power_limit_watts=1400.0,
+        temperature_max_celsius=70.0,
+        utilization_mean_ratio=1.0,
+        wall_power_known=1,
+    )
     status = StatusReply(
-        version="", cluster="lab", at=10 * SECOND, nodes=1, gpus=2, newest_frame_age_seconds=0.1,
-        summary=summary, wall_watts=1800.0, wall_nodes=1,
-    )  # fmt: skip
+        version="",
+        cluster="lab",
+        at=10 * SECOND,
+        nodes=1,
+        gpus=2,
+        newest_frame_age_seconds=0.1,
+        summary=summary,
+        wall_watts=1800.0,
+        wall_nodes=1,
+    )
     columns = {name: [0.5, 0.5] for name in SUMMED} | {
-        POWER: list(power), LIMIT: [700.0, 700.0], TEMPERATURE: [50.0, 76.0],
-    }  # fmt: skip
+        POWER: list(power),
+        LIMIT: [700.0, 700.0],
+        TEMPERATURE: [50.0, 76.0],
+    }
     data = StreamData(version=1, at=round(at * SECOND), columns=columns, wall=wall)
     before = DashboardState(status=status, status_came=100.0, at=10 * SECOND, ready=True)
     return before.with_data(data, Gpus(1, WHO))
@@ -74,12 +89,8 @@ def test_gpus_are_counted_of_the_readings_that_are_summed() -> None:
     status = replace(found.status, summary=replace(found.status.summary, models=[silent]))
     assert "GPUs 2/2 reporting" in shown(dataclasses.replace(found, status=status))
     one = state([150.0, None])
-    unread = dataclasses.replace(
-        one.gpus, columns={name: np.array([0.5, np.nan]) for name in one.gpus.columns}
-    )
-    assert f"GPUs 1/2 reporting  {CROSS}1 lost" in shown(
-        dataclasses.replace(one, status=status, gpus=unread)
-    )
+    unread = dataclasses.replace(one.gpus, columns={name: np.array([0.5, np.nan]) for name in one.gpus.columns})
+    assert f"GPUs 1/2 reporting  {CROSS}1 lost" in shown(dataclasses.replace(one, status=status, gpus=unread))
 
 
 def test_a_wall_below_the_gpus_of_its_instant_is_contradicted() -> None:

@@ -43,10 +43,7 @@ async def test_every_widget_looks_as_textual_would_paint_it(size: tuple[int, int
                     widget.retone(app.context.tones)
                     width, height = widget.region.size
                     framed += bool(widget.styles.gutter)
-                    for crop in (
-                        Region(0, 0, width, height),
-                        Region(width // 3, height // 3, width // 2, height // 2),
-                    ):
+                    for crop in (Region(0, 0, width, height), Region(width // 3, height // 3, width // 2, height // 2)):
                         ours = [cells(strip) for strip in widget.render_lines(crop)]
                         theirs = [cells(strip) for strip in Widget.render_lines(widget, crop)]
                         assert ours == theirs, (key, widget, crop, faded)
@@ -59,10 +56,7 @@ async def test_a_repaint_leaves_no_circle_for_the_garbage_collector(key: str) ->
     the loop in between: what Textual itself paints by time is not counted."""
     async with staged((160, 50), every=3600.0) as (pilot, app, _):
         await pilot.press(key)
-        await until(
-            pilot,
-            lambda _: any(isinstance(each, VirtualTable) for each in shown(app)) == (key == "3"),
-        )
+        await until(pilot, lambda _: any(isinstance(each, VirtualTable) for each in shown(app)) == (key == "3"))
         gc.collect()
         gc.disable()
         try:

@@ -36,11 +36,8 @@ def _png(pixels: np.ndarray[tuple[int, int, int], np.dtype[np.uint8]], filters: 
         return struct.pack("!I", len(body)) + name + body + struct.pack("!I", check)
 
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        chunk(name, body)
-        for name, body in (
-            (b"IHDR", head), (b"IDAT", zlib.compress(b"".join(lines))), (b"IEND", b""),
-        )
-    )  # fmt: skip
+        chunk(name, body) for name, body in ((b"IHDR", head), (b"IDAT", zlib.compress(b"".join(lines))), (b"IEND", b""))
+    )
 
 
 def _shown(picture: bytes) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:

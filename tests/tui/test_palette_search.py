@@ -16,10 +16,7 @@ from tui.frame.palette_search import MOST, find
 
 
 def test_nothing_typed_lists_the_views() -> None:
-    assert [what for kind, _, what in find(state(), "") if kind == "view"][:2] == [
-        "overview",
-        "nodes",
-    ]
+    assert [what for kind, _, what in find(state(), "") if kind == "view"][:2] == ["overview", "nodes"]
 
 
 @pytest.mark.parametrize(
@@ -52,10 +49,7 @@ def test_a_table_without_rows_is_a_file_without_rows(tmp_path: Path) -> None:
     _csv(tmp_path / "a.csv", [])
     _csv(tmp_path / "b.csv", [{"node": "a,b", "watts": None}])
     assert (tmp_path / "a.csv").read_text().strip() == ""
-    assert list(csv.reader((tmp_path / "b.csv").read_text().splitlines())) == [
-        ["node", "watts"],
-        ["a,b", ""],
-    ]
+    assert list(csv.reader((tmp_path / "b.csv").read_text().splitlines())) == [["node", "watts"], ["a,b", ""]]
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,7 @@ async def test_the_bar_reaches_to_where_the_store_begins(view: PastStore) -> Non
         assert app.context.time.replaying
 
 
-async def test_a_time_before_the_store_begins_is_its_begin_and_the_screen_says_so(
-    view: PastStore,
-) -> None:
+async def test_a_time_before_the_store_begins_is_its_begin_and_the_screen_says_so(view: PastStore) -> None:
     """Whether it is known by then where it begins, or not."""
     line_text = f"nothing is stored before {time_of_day(START)}: that is shown"
     async with dashboard(view) as (pilot, app):
@@ -153,9 +151,7 @@ async def test_while_it_loads_the_screen_says_so_and_the_newest_wish_wins(view: 
         await until(pilot, lambda _: "gpu" in view.asked)
         view.gate.clear()
         asked = len(view.asked)
-        text = await press(
-            pilot, *["left_curly_bracket"] * 6, holds=lambda text: f"LOADING {at(140)}" in text
-        )
+        text = await press(pilot, *["left_curly_bracket"] * 6, holds=lambda text: f"LOADING {at(140)}" in text)
         still = next(second for second in (500, 440) if f"still {at(second)}" in text)
         assert f" {watts(still):.0f}/700" in text
         assert app.view.faded
@@ -176,9 +172,7 @@ async def test_frames_ahead_are_fetched_before_they_are_wanted(view: PastStore) 
             while past.cache.find(sampled_at(440)) is None:
                 await pilot.pause(0.05)
         view.gate.clear()
-        text = await press(
-            pilot, "left_curly_bracket", holds=lambda text: f"REPLAY {at(440)}" in text
-        )
+        text = await press(pilot, "left_curly_bracket", holds=lambda text: f"REPLAY {at(440)}" in text)
         assert f" {watts(440):.0f}/700" in text
 
 
@@ -208,17 +202,12 @@ async def test_a_gpus_page_and_its_charts_are_of_that_time(view: PastStore) -> N
         await until(pilot, lambda text: "GPU-early-0" in text and "Power W" in text)
         await pilot.press("minus")  # five minutes
         await go(pilot, at(300)[:8], 300)
-        text = await until(
-            pilot,
-            lambda text: f"{watts(300):.0f}" in text and "▲" in text and "loading" not in text,
-        )
+        text = await until(pilot, lambda text: f"{watts(300):.0f}" in text and "▲" in text and "loading" not in text)
         page = app.view.record()
         assert page.at == sampled_at(300)
         assert page.readings["gpu_power_watts"] == watts(300)
         assert at(LAST - 1)[:5] not in text.splitlines()[0]
-        history = next(
-            doc.value for path, doc in app.context.shown.docs.items() if "gpu_power_watts" in path
-        )
+        history = next(doc.value for path, doc in app.context.shown.docs.items() if "gpu_power_watts" in path)
         assert history.start < sampled_at(300) < history.end  # type: ignore[attr-defined]
         assert history.end - history.start == 300 * SECOND  # type: ignore[attr-defined]
 
@@ -303,9 +292,7 @@ async def test_a_failing_store_is_reported_on_the_bar_and_retried(
         assert app.is_running
 
 
-async def test_an_aggregator_without_a_past_is_reported(
-    view: PastStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_aggregator_without_a_past_is_reported(view: PastStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of an older release: live it is as good as ever."""
     older = tuple(each for each in OPERATIONS if each.path != "/api/v1/fleet/frames")
     monkeypatch.setattr("aggregator.assembly.http_server.OPERATIONS", older)
@@ -322,9 +309,7 @@ async def test_a_wider_bar_and_a_time_that_is_none(view: PastStore) -> None:
     async with dashboard(view) as (pilot, app):
         await press(pilot, "t", "minus", holds=lambda _: app.context.time.length == 0)
         await press(pilot, "plus", "plus", holds=lambda _: app.context.time.length == 2)
-        text = await press(
-            pilot, "T", *"noon", "enter", holds=lambda text: "is not a past time" in text
-        )
+        text = await press(pilot, "T", *"noon", "enter", holds=lambda text: "is not a past time" in text)
         assert "18:02" in text
         await press(pilot, "escape", holds=lambda text: "no time that" not in text)
         assert not app.context.time.replaying

@@ -34,10 +34,16 @@ def alert(key: str, since: int, changed: int, state: str) -> Alert:
 
 
 INCIDENT = Incident(
-    key="hot", severity="page", title="it is hot", began=100 * SECOND, ended=300 * SECOND,
+    key="hot",
+    severity="page",
+    title="it is hot",
+    began=100 * SECOND,
+    ended=300 * SECOND,
     alerts=[alert("a", 90, 250, "resolved"), alert("b", 150, 300, "resolved")],
-    firing=0, total=2, acknowledged=IncidentNote(who="ann", at=200 * SECOND),
-)  # fmt: skip
+    firing=0,
+    total=2,
+    acknowledged=IncidentNote(who="ann", at=200 * SECOND),
+)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +57,7 @@ INCIDENT = Incident(
         (300, None, 0, False),
     ],
 )
-def test_an_incident_stands_as_it_stood(
-    second: int, states: list[str] | None, firing: int, taken: bool
-) -> None:
+def test_an_incident_stands_as_it_stood(second: int, states: list[str] | None, firing: int, taken: bool) -> None:
     found = incident_then(INCIDENT, second * SECOND)
     if states is None:
         assert found is None
@@ -65,9 +69,14 @@ def test_an_incident_stands_as_it_stood(
 
 def test_an_alert_that_fires_today_was_pending_before() -> None:
     today = Incident(
-        key="x", severity="page", title="x", began=100 * SECOND,
-        alerts=[alert("a", 50, 100, "firing"), alert("b", 110, 140, "firing")], firing=30, total=30,
-    )  # fmt: skip
+        key="x",
+        severity="page",
+        title="x",
+        began=100 * SECOND,
+        alerts=[alert("a", 50, 100, "firing"), alert("b", 110, 140, "firing")],
+        firing=30,
+        total=30,
+    )
     found = incident_then(today, 120 * SECOND)
     assert found is not None
     assert [one.state for one in found.alerts] == ["firing", "pending"]
@@ -85,17 +94,21 @@ def packed(at: int, watts: list[float], gaps: dict[str, dict[str, str]]) -> Pack
 def frames(*found: PackedFrame) -> list[CachedFrame]:
     """Made of answers, with node n1 heard of and n2 silent."""
     nodes = PackedFramesReply(
-        "c", Table.NODE, 1.0, 2, ColumnRows(["n1", "n2"]),
+        "c",
+        Table.NODE,
+        1.0,
+        2,
+        ColumnRows(["n1", "n2"]),
         [
             PackedFrame(
-                each.at, 1,
-                {WALL: np.array([1234.5, np.nan], "<f4").tobytes(),
-                 HEARD: np.array([2, np.nan], "<f4").tobytes()},
+                each.at,
+                1,
+                {WALL: np.array([1234.5, np.nan], "<f4").tobytes(), HEARD: np.array([2, np.nan], "<f4").tobytes()},
                 {WALL: {"*": "stale"}, HEARD: {"*": "stale"}},
             )
             for each in found
         ],
-    )  # fmt: skip
+    )
     return frames_of(PackedFramesReply("c", Table.GPU, 1.0, 3, ROWS, list(found)), nodes, Gpus())
 
 
@@ -130,9 +143,7 @@ def test_a_state_is_made_of_a_frame() -> None:
     assert {one.key for one in state.alerts} == {"a", "b"}
 
 
-def test_the_cache_holds_frames_by_slot_and_drops_the_farthest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_cache_holds_frames_by_slot_and_drops_the_farthest(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = FrameCache()
     cache.set_step(5 * SECOND)
     found = frames(*(packed(at, [1.0, 2.0, 3.0], {}) for at in range(0, 50, 5)))
@@ -191,9 +202,7 @@ def test_the_window_of_a_chart_moves_by_quarters() -> None:
 def test_a_circuits_history_joins_stored_and_seen_loads() -> None:
     """At one distance, so that nothing looks like a gap; alone where it fills the picture."""
     own = (np.arange(1000, 1060) * SECOND, np.full(60, 7.0))
-    stored = CircuitHistoryReply(
-        at=[second * SECOND for second in range(0, 2000, 10)], values=[1.0] * 200
-    )
+    stored = CircuitHistoryReply(at=[second * SECOND for second in range(0, 2000, 10)], values=[1.0] * 200)
     at, watts = joined(own, stored, 1059 * SECOND, 900)
     assert (np.diff(at) == 10 * SECOND).all()
     assert watts.tolist() == [1.0] * 100 + [7.0] * 6
@@ -217,6 +226,4 @@ def test_circuits_of_which_nothing_is_stored_are_not_called_unconfigured() -> No
     newest = frame(1000)
     assert newest.circuits
     assert "nothing of them is stored" in state_then(newest, one, [], listed).circuits_unknown
-    assert state_then(DashboardState(), one, [], listed).circuits_unknown == "", (
-        "there are none to this day"
-    )
+    assert state_then(DashboardState(), one, [], listed).circuits_unknown == "", "there are none to this day"

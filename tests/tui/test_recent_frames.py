@@ -23,19 +23,11 @@ SECOND = 10**9
 
 def frame(at: int, gpus: int = 4, watts: float = 100.0) -> DashboardState:
     """A state of one instant."""
-    who = GpuRows(
-        ["n"] * gpus,
-        list(range(gpus)),
-        [f"G{n}" for n in range(gpus)],
-        ["H100"] * gpus,
-        [True] * gpus,
-    )
+    who = GpuRows(["n"] * gpus, list(range(gpus)), [f"G{n}" for n in range(gpus)], ["H100"] * gpus, [True] * gpus)
     column = np.full(gpus, watts)
     column[0] = np.nan
     return replace(
-        state(incidents(1), [HOT]),
-        gpus=Gpus(1, who, {POWER: column}, {POWER: {"*": "stale"}}),
-        at=at * SECOND,
+        state(incidents(1), [HOT]), gpus=Gpus(1, who, {POWER: column}, {POWER: {"*": "stale"}}), at=at * SECOND
     )
 
 
@@ -133,9 +125,7 @@ def test_the_bar_fits(width: int) -> None:
     clock = TimeControls()
     for second in range(60, 70):
         clock.recent.add(frame(second))
-    assert sum(len(text) for text, _ in bar_line(clock, frame(70), width, utc=True)) <= max(
-        width, 26
-    )
+    assert sum(len(text) for text, _ in bar_line(clock, frame(70), width, utc=True)) <= max(width, 26)
 
 
 def test_kept_readings_are_near_and_gaps_stay_gaps() -> None:

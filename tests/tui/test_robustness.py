@@ -34,11 +34,19 @@ HARM = (b"\x1b]0;PWNED", b"\x1b[31mx", b"\xc2\x9b6n", "\u202e".encode(), b"\xc2\
 async def test_two_hundred_alerts_at_once_are_shown_and_acknowledged() -> None:
     async with staged((100, 30), write=True, who="ops") as (pilot, app, stage):
         many = [
-            Alert(key=f"gpu_lost/burst-{n:03d}/G{n}", rule="gpu_lost", state=AlertState.FIRING, severity=Severity.PAGE,
-                  node=f"burst-{n:03d}", gpu=f"G{n}", since=stage.wall(), changed=stage.wall(),
-                  summary=f"burst-{n:03d} GPU 0 has fallen off the bus")
+            Alert(
+                key=f"gpu_lost/burst-{n:03d}/G{n}",
+                rule="gpu_lost",
+                state=AlertState.FIRING,
+                severity=Severity.PAGE,
+                node=f"burst-{n:03d}",
+                gpu=f"G{n}",
+                since=stage.wall(),
+                changed=stage.wall(),
+                summary=f"burst-{n:03d} GPU 0 has fallen off the bus",
+            )
             for n in range(200)
-        ]  # fmt: skip
+        ]
         desk = stage.pipeline.manager
         for alert in many:
             desk.receive([alert], stage.now(), stage.wall())
@@ -46,9 +54,7 @@ async def test_two_hundred_alerts_at_once_are_shown_and_acknowledged() -> None:
         assert "▲2" in text.splitlines()[0]
         await press_until(pilot, "end", holds=lambda text: "burst-" in text)
         await press_until(pilot, "home", *["space"] * 5, holds=lambda text: "5 marked" in text)
-        await press_until(
-            pilot, "1", holds=lambda text: "more" in text and "Alerts by cause" in text
-        )
+        await press_until(pilot, "1", holds=lambda text: "more" in text and "Alerts by cause" in text)
         for size in ((80, 24), (160, 50), (61, 17), (100, 30)):
             await pilot.resize_terminal(*size)
             text = await until(pilot, lambda text: "▲2" in text)
@@ -68,11 +74,7 @@ async def test_a_clock_that_stands_still_stops_nothing() -> None:
             await press_until(pilot, "3", holds=lambda text: "77/700" in text)
             await press_until(pilot, "p", holds=lambda text: "PAUSED 00:00" in text)
             await press_until(pilot, "p", holds=lambda text: "● LIVE" in text)
-            await press_until(
-                pilot,
-                "enter",
-                holds=lambda text: "serial" in text or "uuid" in text or "GPU-" in text,
-            )
+            await press_until(pilot, "enter", holds=lambda text: "serial" in text or "uuid" in text or "GPU-" in text)
             assert "-" not in text_of(app).splitlines()[0].partition("data")[2][:6]
 
 
@@ -83,7 +85,7 @@ async def test_names_of_strangers_reach_the_terminal_on_no_screen() -> None:
     cluster.electrical = ElectricalService(
         {"circuits": {EVIL: {"breaker": 20, "nodes": [EVIL]}}, "nodes": {EVIL: {"gpus": "2x RTX 4090"}}},
         Path("/nowhere"),
-    )  # fmt: skip
+    )
     cluster.raise_alert("gpu_lost", f"GPU-{EVIL}-0", f"{EVIL} has fallen", node=EVIL)
     cluster.pipeline.manager.receive(cluster.raised, cluster.now(), cluster.wall())
     await cluster.beat()
@@ -91,9 +93,47 @@ async def test_names_of_strangers_reach_the_terminal_on_no_screen() -> None:
     async with served(cluster) as url:
         with terminal(url) as (ours, process):
             seen = await follow(ours, b"", b"PWNED")
-            for keys in (b"2", b"\r", b"\x1b", b"3", b"\r", b"\x1b", b"4", b"w", b"\x1b", b"\r", b"\x1b", b"5",
-                         b" ", b"a", b"\x1b", b"S", b"\x1b", b"\r", b"\r", b"6", b"M", b"7", b"1", b":n", b"\x1b",
-                         b"n", b"y", b"Y", b"c", b"C", b"v", b"\x1b", b"E", b"\x1b", b"?", b"\x1b", b"/PWNED\r", b"t[", b"L"):  # fmt: skip
+            for keys in (
+                b"2",
+                b"\r",
+                b"\x1b",
+                b"3",
+                b"\r",
+                b"\x1b",
+                b"4",
+                b"w",
+                b"\x1b",
+                b"\r",
+                b"\x1b",
+                b"5",
+                b" ",
+                b"a",
+                b"\x1b",
+                b"S",
+                b"\x1b",
+                b"\r",
+                b"\r",
+                b"6",
+                b"M",
+                b"7",
+                b"1",
+                b":n",
+                b"\x1b",
+                b"n",
+                b"y",
+                b"Y",
+                b"c",
+                b"C",
+                b"v",
+                b"\x1b",
+                b"E",
+                b"\x1b",
+                b"?",
+                b"\x1b",
+                b"/PWNED\r",
+                b"t[",
+                b"L",
+            ):
                 seen += await follow(ours, keys, b"\x1b[", least=0.4)
             assert process.poll() is None, seen[-3000:].decode("utf-8", "replace")
             for _ in range(3):
@@ -115,9 +155,13 @@ def terminal(url: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     environment = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "COLUMNS", "LINES"}}
     process = subprocess.Popen(
         [sys.executable, "-c", f"from tui.top import run_top; run_top({url!r}, write=True, who='ops')"],
-        stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, close_fds=True,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=ROOT,
+        close_fds=True,
         env={**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
-    )  # fmt: skip
+    )
     os.close(theirs)
     try:
         yield ours, process

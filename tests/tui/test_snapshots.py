@@ -47,8 +47,7 @@ SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
 MAPS = {"map_160x50": (160, 50), "map_80x24": (80, 24)}
 SELDOM = (POWER_PAGE, BUDGETS, TODAY, CHAIN)
 """What the dashboard asks for now and then."""
-REMEMBERED = ("gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio",
-              "gpu_memory_used_bytes")  # fmt: skip
+REMEMBERED = ("gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_memory_used_bytes")
 
 
 async def beat(stage: LiveFleet) -> None:
@@ -56,9 +55,8 @@ async def beat(stage: LiveFleet) -> None:
     await stage.beat()
     for metric in REMEMBERED:
         for (_, gpu), value in zip(
-            [entry for entry in stage.fleet.gpus if entry], stage.fleet.column(metric, stage.now()),
-            strict=False,
-        ):  # fmt: skip
+            [entry for entry in stage.fleet.gpus if entry], stage.fleet.column(metric, stage.now()), strict=False
+        ):
             kept = stage.memory.values.setdefault((gpu.uuid, metric), [])
             kept.append((stage.wall(), float(value)))
 
@@ -100,7 +98,7 @@ async def settled(pilot: Pilot[None], app: Top, word: str) -> None:
         pilot,
         lambda text: word in text and "loading …" not in text and app.feed.connection.state is ConnectionState.LIVE,
         2000,
-    )  # fmt: skip
+    )
     before = ""
     for _ in range(100):
         app.redraw()  # with a clock that stands still, nothing else does

@@ -39,13 +39,14 @@ def test_the_exit_code_is_the_worst_unacknowledged_severity() -> None:
     [
         (incidents(1, acknowledged=IncidentNote(who="ops")), "OK: site?-a 1 page (acknowledged), 0 tickets,"),
         (incidents(1, "ticket"), "WARNING: site?-a 0 pages, 1 ticket,"),
-        (incidents(2) + incidents(1, acknowledged=IncidentNote(who="ops")), "CRITICAL: site?-a 3 pages (1 acknowledged), 0 tickets,"),
+        (
+            incidents(2) + incidents(1, acknowledged=IncidentNote(who="ops")),
+            "CRITICAL: site?-a 3 pages (1 acknowledged), 0 tickets,",
+        ),
     ],
     ids=["taken", "one", "some taken"],
-)  # fmt: skip
-def test_acknowledged_incidents_are_printed_though_they_are_no_fault(
-    found: list[Incident], line_text: str
-) -> None:
+)
+def test_acknowledged_incidents_are_printed_though_they_are_no_fault(found: list[Incident], line_text: str) -> None:
     assert summary(state(found), 0.3).startswith(f"KILOWATCH {line_text}")
 
 
@@ -86,9 +87,7 @@ async def test_a_running_aggregator_is_asked_once() -> None:
         await stage.beat()
     async with listening(stage, HttpConfig(listen="127.0.0.1:0")) as (host, port):
         done = await asyncio.to_thread(CliRunner().invoke, status, [f"{host}:{port}"])
-        as_object = await asyncio.to_thread(
-            CliRunner().invoke, status, [f"{host}:{port}", "--json"]
-        )
+        as_object = await asyncio.to_thread(CliRunner().invoke, status, [f"{host}:{port}", "--json"])
     assert done.exit_code == CRITICAL
     assert "has fallen off the bus" in done.output
     assert "PDU-002A" in done.output
@@ -115,9 +114,7 @@ def test_nobody_there_says_so_and_what_to_start(where: list[str]) -> None:
     (OSError(errno.EHOSTUNREACH, "No route to host"), "Is the machine on"),
     (TimeoutError(), "Is it running? kilowatch aggregate"),
 ], ids=["expired", "not trusted", "no way", "late"])  # fmt: skip
-def test_the_cure_is_that_of_the_fault(
-    error: OSError, remedy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cure_is_that_of_the_fault(error: OSError, remedy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def raised(*_: object) -> None:
         raise error
 

@@ -44,12 +44,8 @@ def test_pages_of_a_gpu_and_its_node_show_the_same_status(
     present: bool, gaps: dict[str, str], word: str, why: str
 ) -> None:
     facts = Gpu(uuid="G0", index=0, name="H100", present=present)
-    shown = state().with_doc(
-        gpu_page_of("G0"), GpuPageReply(at=1, node=NODE, gpu=facts, gaps=gaps), 100.0
-    )
-    shown = shown.with_doc(
-        page_of("rig"), NodePageReply(at=1, node=NODE, gpus=[GpuReply(facts, {}, gaps)]), 1.0
-    )
+    shown = state().with_doc(gpu_page_of("G0"), GpuPageReply(at=1, node=NODE, gpu=facts, gaps=gaps), 100.0)
+    shown = shown.with_doc(page_of("rig"), NodePageReply(at=1, node=NODE, gpus=[GpuReply(facts, {}, gaps)]), 1.0)
     page = [line_text(line) for line in gpu_lines(shown, "G0", 900, 100, 30, utc=True)]
     assert f"{word}  {why}" in "\n".join(page)
     node = node_lines(shown, "rig", 900, 100, 30, Now(0.0), utc=True)
@@ -67,14 +63,10 @@ def test_the_page_of_the_dashboard_has_every_status_word() -> None:
 def test_pages_show_what_has_not_come_yet() -> None:
     """Not that there is none of it."""
     bare = replace(state(), docs={})
-    bare = bare.with_doc(page_of("rig"), NodePageReply(at=1, node=NODE), 1.0).with_doc(
-        TODAY, Report(), 1.0
-    )
+    bare = bare.with_doc(page_of("rig"), NodePageReply(at=1, node=NODE), 1.0).with_doc(TODAY, Report(), 1.0)
     node = [line_text(line) for line in node_lines(bare, "rig", 900, 100, 30, Now(0.0), utc=True)]
     assert "circuits: loading …" in node
-    assert [line_text(line) for line in incident_lines(bare, "k", 80, 20, utc=True)] == [
-        "loading …"
-    ]
+    assert [line_text(line) for line in incident_lines(bare, "k", 80, 20, utc=True)] == ["loading …"]
     past = (np.empty(0), np.empty(0))
     assert line_text(circuit_lines(bare, "a", past, Now(0.0), 80, 20, utc=True)[0]) == "loading …"
     budget = next(line for line in map(line_text, energy_lines(bare, 80, 30)) if "budget" in line)
@@ -99,14 +91,7 @@ def alert(node: str, rule: str = "gpu_lost", state: str = "firing") -> Alert:
 
 def silence(ends: int, *conditions: Matcher, starts: int = 0) -> Silence:
     """One of ops, in seconds."""
-    return Silence(
-        id="s",
-        matchers=conditions,
-        who="ops",
-        why="CHG-1",
-        starts=starts * SECOND,
-        ends=ends * SECOND,
-    )
+    return Silence(id="s", matchers=conditions, who="ops", why="CHG-1", starts=starts * SECOND, ends=ends * SECOND)
 
 
 NODE_A, RACK = Matcher("node", "a"), Matcher("rack", "R.*", is_regex=True)
@@ -132,9 +117,7 @@ def test_an_incident_is_silenced_where_all_that_fires_is(
     alerts: list[Alert], silences: list[Silence], until: int | None
 ) -> None:
     found = silenced_until(
-        Incident(key="k", severity="page", title="t", began=0, alerts=alerts),
-        silences,
-        100 * SECOND,
+        Incident(key="k", severity="page", title="t", began=0, alerts=alerts), silences, 100 * SECOND
     )
     assert found == (None if until is None else until * SECOND)
 
@@ -149,12 +132,7 @@ def test_the_matrix_has_no_links_of_a_gpu_that_is_lost() -> None:
     states = {"G0": {"link_state": 1.0}, "G2": {"link_state": 0.0}, "G3": {}}
     shown = state().with_doc(
         page_of("rig"),
-        NodePageReply(
-            at=1,
-            node=NODE,
-            gpus=parts,
-            pools=[MemoryPool(gpus=tuple(r.uuid for r in rows), over="nvlink")],
-        ),
+        NodePageReply(at=1, node=NODE, gpus=parts, pools=[MemoryPool(gpus=tuple(r.uuid for r in rows), over="nvlink")]),
         1.0,
     )
     for row in rows:

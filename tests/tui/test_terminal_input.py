@@ -42,9 +42,7 @@ KEYS_THAT_END = b"qQ\x03\x11\x1a\x1c"
 
 def pasted(seed: int, size: int = 4000) -> bytes:
     """A paste of random bytes, as a terminal brackets it."""
-    return (
-        b"\x1b[200~" + random.Random(seed).randbytes(size).replace(b"\x1b[201~", b"") + b"\x1b[201~"
-    )
+    return b"\x1b[200~" + random.Random(seed).randbytes(size).replace(b"\x1b[201~", b"") + b"\x1b[201~"
 
 
 def typed(seed: int, size: int = 2000) -> bytes:
@@ -107,7 +105,7 @@ async def test_the_dashboard_survives_every_byte_and_q_ends_it() -> None:
     async with served(cluster) as url:
         with terminal(url) as (ours, process):
             await follow(ours, b"", b"650/700")
-            for data in (bytes(range(0x80, 0x100)), *BROKEN, *map(pasted, range(3)), *map(typed, range(3))):  # fmt: skip
+            for data in (bytes(range(0x80, 0x100)), *BROKEN, *map(pasted, range(3)), *map(typed, range(3))):
                 for start in range(0, len(data), 512):
                     await follow(ours, data[start : start + 512], b"", least=0.05)
                 assert process.poll() is None, data
@@ -150,9 +148,7 @@ async def follow_to_the_end(ours: int, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def on_a_terminal(
-    folder: Path, command: str, *more: str
-) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def on_a_terminal(folder: Path, command: str, *more: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """`kilowatch demo` or `run` with its dashboard on a terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
@@ -206,16 +202,11 @@ def test_whoever_shows_the_dashboard_of_a_cluster_may_allow_changes() -> None:
 
 
 @pytest.mark.systems
-@pytest.mark.parametrize(
-    "command", [["demo"], ["run", "--source", "simulated:desktop-4x5090"]], ids=lambda one: one[0]
-)
+@pytest.mark.parametrize("command", [["demo"], ["run", "--source", "simulated:desktop-4x5090"]], ids=lambda one: one[0])
 async def test_demo_and_run_acknowledge_with_write(tmp_path: Path, command: list[str]) -> None:
     """The breaker is too small, so that an incident comes by itself."""
     port = free_port()
-    with on_a_terminal(tmp_path, *command, "--write", "--http", f"127.0.0.1:{port}") as (
-        ours,
-        process,
-    ):
+    with on_a_terminal(tmp_path, *command, "--write", "--http", f"127.0.0.1:{port}") as (ours, process):
         async with within(300):
             await follow(ours, b"", b"LIVE")
             while not any(one["acknowledged"] for one in await incidents(port)):

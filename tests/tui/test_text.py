@@ -20,9 +20,7 @@ def test_a_bar_is_full_at_its_limit(ratio: float | None, drawn: str) -> None:
 
 
 @given(st.text(), st.integers(0, 40), st.booleans(), st.booleans())
-def test_what_is_fitted_has_exactly_its_width(
-    word: str, width: int, right: bool, tail: bool
-) -> None:
+def test_what_is_fitted_has_exactly_its_width(word: str, width: int, right: bool, tail: bool) -> None:
     cleaned = text.clean(word)
     assert cell_len(text.fit(cleaned, width, right=right, tail=tail)) == width
 

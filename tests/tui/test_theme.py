@@ -11,18 +11,7 @@ from rich.color import Color
 from rich.style import Style
 
 from tui.kit.text import clean, fit
-from tui.kit.theme import (
-    CONTRAST,
-    DARK,
-    LIGHT,
-    MONO,
-    SIXTEEN,
-    STATES,
-    THEMES,
-    Theme,
-    Tones,
-    luminance,
-)
+from tui.kit.theme import CONTRAST, DARK, LIGHT, MONO, SIXTEEN, STATES, THEMES, Theme, Tones, luminance
 
 COLOURED = [DARK, LIGHT, CONTRAST]
 GRAPHIC = {"bar", "bar_warn", "bar_crit", "faint", "frame"}
@@ -56,10 +45,7 @@ def lab(colour: str, simulation: str) -> np.ndarray:
     rgb = np.array([int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     linear = np.clip(SIMULATIONS[simulation] @ linear, 0, 1)
-    xyz = (
-        np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-        @ linear
-    )
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear
     f = xyz / np.array([0.95047, 1.0, 1.08883])
     f = np.where(f > 0.008856, np.cbrt(f), 7.787 * f + 16 / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
@@ -72,16 +58,10 @@ def distance(one: str, other: str, simulation: str) -> float:
 
 @pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
 @pytest.mark.parametrize("behind", ["", "cursor", "panel"])
-def test_every_text_has_enough_contrast_on_everything_it_stands_on(
-    theme: Theme, behind: str
-) -> None:
+def test_every_text_has_enough_contrast_on_everything_it_stands_on(theme: Theme, behind: str) -> None:
     background = {"": theme.background, "cursor": theme.selection, "panel": theme.panel}[behind]
     tones = Tones(theme)
-    found = {
-        name: contrast(*hexes(tones[name], background))
-        for name in theme.tones
-        if name not in GRAPHIC
-    }
+    found = {name: contrast(*hexes(tones[name], background)) for name in theme.tones if name not in GRAPHIC}
     assert not {name: round(ratio, 2) for name, ratio in found.items() if ratio < 4.5}
 
 

@@ -58,8 +58,13 @@ async def test_it_runs_on_a_terminal_and_q_ends_it(more: dict[str, str], colour:
         process = await asyncio.to_thread(
             subprocess.Popen,
             [sys.executable, "-c", f"from tui.top import run_top; run_top({url!r})"],
-            stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=ROOT, close_fds=True,
-        )  # fmt: skip
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            cwd=ROOT,
+            close_fds=True,
+        )
         os.close(theirs)
         try:
             seen = await read_until(ours, b"650/700")

@@ -49,8 +49,9 @@ def test_too_few_readings_foresee_nothing(values: np.ndarray) -> None:
 
 def test_the_picture_has_limits_now_and_the_fan_and_the_trip() -> None:
     fan = Fan(level=50.0, per_second=0.5, scatter=2.0, error=0.0, lever=0.0)
-    drawn = fan_chart(np.full(60, 50.0), fan, 100.0, (0.0, 100.0), 57, 10, lambda v: f"{v:.0f}",
-                      LIMITS, Flag(50.0, 75.0))  # fmt: skip
+    drawn = fan_chart(
+        np.full(60, 50.0), fan, 100.0, (0.0, 100.0), 57, 10, lambda v: f"{v:.0f}", LIMITS, Flag(50.0, 75.0)
+    )
     lines = text(drawn)
     assert {cell_len(line) for line in lines} == {57}
     assert [line[7 + 30] for line in lines] == ["│"] * 10
@@ -60,9 +61,7 @@ def test_the_picture_has_limits_now_and_the_fan_and_the_trip() -> None:
     assert next(line for line in lines if " continuous limit │" in line)[7] == "┄"
     assert next(line for line in lines if " breaker │" in line)[7] == "┄"
     future = [line[7 + 31 :] for line in lines]
-    highest_first = [
-        next(y for y, line in enumerate(future) if line[x] > "\u2800") for x in (0, 18)
-    ]
+    highest_first = [next(y for y, line in enumerate(future) if line[x] > "\u2800") for x in (0, 18)]
     assert highest_first[1] < highest_first[0]
     braille = {c for c in toned(drawn, "bar_crit") if c > "\u2800"}
     assert braille, "what is foreseen above the breaker has its tone"
@@ -86,8 +85,19 @@ def test_no_fan_is_no_guess() -> None:
 @pytest.mark.parametrize(("width", "height"), [(8, 1), (12, 2), (30, 4), (200, 30)])
 def test_any_size_is_drawn_exactly(width: int, height: int) -> None:
     fan = Fan(50.0, 0.5, 20.0, 0.1, 60.0)
-    drawn = text(fan_chart(np.full(width, 50.0), fan, 100.0, (0.0, 100.0), width, height, lambda v: f"{v:.0f}",
-                           LIMITS, Flag(99.9, None)))  # fmt: skip
+    drawn = text(
+        fan_chart(
+            np.full(width, 50.0),
+            fan,
+            100.0,
+            (0.0, 100.0),
+            width,
+            height,
+            lambda v: f"{v:.0f}",
+            LIMITS,
+            Flag(99.9, None),
+        )
+    )
     assert len(drawn) == height
     assert {cell_len(line) for line in drawn} == {max(11, width)}
 
@@ -98,9 +108,16 @@ def test_words_below_stand_at_their_place_and_never_on_each_other() -> None:
 
 
 CIRCUIT = CircuitState(
-    "PDU-1", watts=6000.0, amps={"L1": 50.0}, rated_amps=80.0, continuous_amps=64.0, effective_amps=72.0,
-    load_ratio=0.625, sustained_ratio=0.625, trip_seconds=TripSeconds(120.0, 200.0, 300.0),
-)  # fmt: skip
+    "PDU-1",
+    watts=6000.0,
+    amps={"L1": 50.0},
+    rated_amps=80.0,
+    continuous_amps=64.0,
+    effective_amps=72.0,
+    load_ratio=0.625,
+    sustained_ratio=0.625,
+    trip_seconds=TripSeconds(120.0, 200.0, 300.0),
+)
 
 
 def test_a_circuits_picture_names_its_limits_and_the_instant_of_the_trip() -> None:

@@ -68,21 +68,14 @@ def test_all_is_well_only_where_all_is_known() -> None:
 @pytest.mark.parametrize("path", [INCIDENTS, CIRCUITS])
 def test_nothing_is_said_before_it_has_come_and_no_refusal_is_good_news(path: str) -> None:
     whole = state([], [CALM], **WHOLE)
-    assert (
-        lines(replace(whole, docs={name: doc for name, doc in whole.docs.items() if name != path}))
-        == []
-    )
-    refused = lines(
-        whole.with_doc(path, ErrorDetail("forbidden", "not with this token", ""), 100.0)
-    )
+    assert lines(replace(whole, docs={name: doc for name, doc in whole.docs.items() if name != path})) == []
+    refused = lines(whole.with_doc(path, ErrorDetail("forbidden", "not with this token", ""), 100.0))
     assert refused[0].startswith("▒")
     assert "not with this token" in refused[1]
 
 
 def test_circuits_that_are_not_monitored_are_said() -> None:
-    shown = state([], [], **WHOLE).with_doc(
-        CIRCUITS, CircuitsReply(at=1, failure="panel P: no volts"), 98.0
-    )
+    shown = state([], [], **WHOLE).with_doc(CIRCUITS, CircuitsReply(at=1, failure="panel P: no volts"), 98.0)
     assert lines(shown) == [f"▒ {IN_THE_KNOWN}", "  no circuit is monitored: panel P: no volts"]
 
 

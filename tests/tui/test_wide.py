@@ -12,13 +12,7 @@ from tests.tui.test_app import staged
 from tui.screens.forms import Dialog
 from tui.screens.lists import ListView
 
-DETAIL = {
-    "2": "Wall power W",
-    "3": "Temperature °C",
-    "4": "of what trips it",
-    "5": "what happened",
-    "6": "islands",
-}
+DETAIL = {"2": "Wall power W", "3": "Temperature °C", "4": "of what trips it", "5": "what happened", "6": "islands"}
 """By key of a list: words of the detail of its row."""
 
 
@@ -56,9 +50,7 @@ async def test_a_very_wide_terminal_has_a_third_column_with_what_happened(view: 
 
 async def test_the_third_column_shows_nothing_that_had_not_happened_yet() -> None:
     async with staged((200, 50)) as (pilot, app, stage):
-        late = Event(
-            id="1", node="node-0003", at=stage.wall() + 60 * 10**9, kind="xid", message="XID 31"
-        )
+        late = Event(id="1", node="node-0003", at=stage.wall() + 60 * 10**9, kind="xid", message="XID 31")
         stage.memory.kept.append(StoredEvent(late, late.at))
         await pilot.press("2")
         await until(pilot, lambda text: "none in the last day" in text or "XID 31" in text)
@@ -78,10 +70,7 @@ async def test_a_tall_overview_has_events_below_its_alerts_and_a_legend_of_the_c
         await pilot.pause()
         row = app.context.shown.gpus.order[0]
         name = app.context.shown.gpus.who.node[row]
-        await until(
-            pilot,
-            lambda text: any(f"{name}/gpu" in line and "╰" in line for line in text.splitlines()),
-        )
+        await until(pilot, lambda text: any(f"{name}/gpu" in line and "╰" in line for line in text.splitlines()))
 
 
 async def test_a_dialog_stands_at_the_bottom_and_the_rows_stay_visible_through_it() -> None:

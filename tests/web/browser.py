@@ -18,12 +18,8 @@ import pytest
 
 from tests.kit.waiting import FACTOR, within
 
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-needed = pytest.mark.skipif(
-    CHROMIUM is None and not os.environ.get("CI"), reason="apt-get install chromium"
-)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needed = pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason="apt-get install chromium")
 PATIENCE = 120.0
 SIZES = {"desktop": (1440, 900), "wide": (1920, 1080), "phone": (390, 844)}
 
@@ -75,9 +71,7 @@ class BrowserPage:
 
     async def value(self, script: str) -> Any:
         """Return the value of an expression in the page."""
-        found = await self.call(
-            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
-        )
+        found = await self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -101,9 +95,7 @@ class BrowserPage:
     async def open(self, url: str) -> None:
         """Go to a page, and wait until it is there with its scripts."""
         await self.call("Page.navigate", url=url)
-        await self.until(
-            f"location.href === {json.dumps(url)} && document.readyState === 'complete'"
-        )
+        await self.until(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
     async def click(self, selector: str) -> None:
         """Click an element."""
@@ -118,19 +110,34 @@ class BrowserPage:
     async def size(self, name: str) -> None:
         """Make the window as large as a desktop's or a phone's."""
         width, height = SIZES[name]
-        await self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
-                        deviceScaleFactor=1, mobile=name == "phone")  # fmt: skip
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=name == "phone",
+        )
 
 
 @asynccontextmanager
 async def browsing(folder: Path) -> AsyncIterator[BrowserPage]:
     """Open a browser with one tab for as long as the block runs."""
     browser = await asyncio.create_subprocess_exec(
-        str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-        "--no-proxy-server", f"--user-data-dir={folder}", "--remote-debugging-port=0", "about:blank",
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+        str(CHROMIUM),
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-dev-shm-usage",
+        "--no-proxy-server",
+        f"--user-data-dir={folder}",
+        "--remote-debugging-port=0",
+        "about:blank",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
     try:
         port = await _found(lambda: (folder / "DevToolsActivePort").read_text().split()[0])
         async with aiohttp.ClientSession() as session:

@@ -31,12 +31,7 @@ READING = (JobSourceState(name="process"), JobSourceState(name="slurm"))
 
 def held(job: JobKey, gpu: str, begin: int, end: int = 0, **more: object) -> Allocation:
     """An allocation by Slurm."""
-    facts = {
-        "source": "slurm-hook",
-        "begin_from": Precision.HOOK,
-        "end_from": Precision.HOOK,
-        **more,
-    }
+    facts = {"source": "slurm-hook", "begin_from": Precision.HOOK, "end_from": Precision.HOOK, **more}
     return Allocation(job=job, gpu=gpu, begin=begin, end=end, **facts)  # type: ignore[arg-type]
 
 
@@ -61,21 +56,35 @@ async def busy_lab(users: UserPrivacy = UserPrivacy.NAMES) -> FakeView:
     view.jobs = JobService(lambda: "EUR")
     begin = view.wall()
     train = Job(
-        key=TRAIN, name="pretrain", user="ada", account="physics", queue="gpu",
-        submitted=begin - 90 * SECOND, gpus=4, state="RUNNING",
-    )  # fmt: skip
-    ended = Job(key=ENDED, name="sweep", user="grace", account="chemistry", state="FAILED", exit_code=2)  # fmt: skip
+        key=TRAIN,
+        name="pretrain",
+        user="ada",
+        account="physics",
+        queue="gpu",
+        submitted=begin - 90 * SECOND,
+        gpus=4,
+        state="RUNNING",
+    )
+    ended = Job(key=ENDED, name="sweep", user="grace", account="chemistry", state="FAILED", exit_code=2)
     send(
-        view, "n1", users=users, sources=READING,
+        view,
+        "n1",
+        users=users,
+        sources=READING,
         jobs=(train, Job(key=POD, name="train", queue="lab", owner="Job/train")),
         allocations=(
-            held(TRAIN, "GPU-n1-0", begin), held(TRAIN, "GPU-n1-1", begin, step="0"),
+            held(TRAIN, "GPU-n1-0", begin),
+            held(TRAIN, "GPU-n1-1", begin, step="0"),
             held(POD, "GPU-n1-0", begin, source="pod-resources"),
         ),
         processes=(process("GPU-n1-0", 41207, "ada", TRAIN, started=begin),),
-    )  # fmt: skip
+    )
     send(
-        view, "n2", users=users, sources=READING, jobs=(train, ended, Job(key=ANN, user="ann")),
+        view,
+        "n2",
+        users=users,
+        sources=READING,
+        jobs=(train, ended, Job(key=ANN, user="ann")),
         allocations=(
             held(TRAIN, "GPU-n2-0", begin),
             held(ENDED, "GPU-n2-1", begin - 60 * SECOND, begin),
@@ -86,7 +95,7 @@ async def busy_lab(users: UserPrivacy = UserPrivacy.NAMES) -> FakeView:
             process("GPU-n2-1", 600, "ann", ANN, name="jupyter-lab", sm_ratio=0.0),
             process("GPU-n2-1", 601, "", None, name="", hidden="no permission"),
         ),
-    )  # fmt: skip
+    )
     for tick in range(MINUTES * 60):
         await view.tick(6 + tick)
         if tick % 5 == 4:

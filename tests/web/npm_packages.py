@@ -29,10 +29,8 @@ def node_modules() -> Path:
                 shutil.copy(LOCKED / name, folder)
             fetch = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
             try:
-                subprocess.run(fetch, cwd=folder, check=True, timeout=120, capture_output=True, text=True)  # fmt: skip
+                subprocess.run(fetch, cwd=folder, check=True, timeout=120, capture_output=True, text=True)
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-                pytest.skip(
-                    f"npm could not fetch what its lock file names: {error}: {error.stderr}"
-                )
+                pytest.skip(f"npm could not fetch what its lock file names: {error}: {error.stderr}")
             (folder / "done").touch()
     return folder / "node_modules"

@@ -26,10 +26,7 @@ SITE = (B, A, PANEL)
 
 def cells(*names: str, **more: object) -> dict[str, NodeCells]:
     """Nodes of two GPUs each, of which the second is not read."""
-    return {
-        name: NodeCells("", name, [412.4, NAN], [f"GPU-{name}-0", f"GPU-{name}-1"], **more)
-        for name in names
-    }  # type: ignore[arg-type]
+    return {name: NodeCells("", name, [412.4, NAN], [f"GPU-{name}-0", f"GPU-{name}-1"], **more) for name in names}  # type: ignore[arg-type]
 
 
 def drawn(circuits: Sequence[CircuitState], around: str = "", **more: object) -> str:
@@ -62,9 +59,7 @@ def test_each_circuit_and_node_is_drawn_once_and_fed_by_both_sides() -> None:
         (replace(A, load_ratio=0.0, sustained_ratio=0.0), "idle", "0% of 20 A"),
     ],
 )  # fmt: skip
-def test_what_does_not_flow_or_is_not_known_does_not_move(
-    circuit: CircuitState, state: str, words: str
-) -> None:
+def test_what_does_not_flow_or_is_not_known_does_not_move(circuit: CircuitState, state: str, words: str) -> None:
     body = drawn([circuit])
     assert words in Page(body).text
     lines = re.findall(r'class="wire (\w+)"', body)
@@ -77,7 +72,7 @@ def test_of_a_large_site_the_branch_of_the_most_urgent_is_open() -> None:
         replace(A, id=f"{side}{rack:04}", parent=f"panel-{side}", nodes=[f"n{rack:04}-{k}" for k in range(4)])
         for rack in range(1000)
         for side in "AB"
-    ]  # fmt: skip
+    ]
     panels = [replace(PANEL, id=f"panel-{side}", nodes=[]) for side in "AB"]
     found = branch([*large, *panels])
     assert {one.id for one in found.leaves} == {"A0000", "B0000"}, "with the other side"
@@ -113,9 +108,9 @@ def test_of_a_crowded_cluster_the_worst_branch_is_open_and_the_rest_counted() ->
         replace(A, id=f"{side}{rack:04}", parent=f"panel-{side}", nodes=[f"n{rack:04}-{k}" for k in range(8)])
         for rack in range(1000)
         for side in "AB"
-    ]  # fmt: skip
+    ]
     large[0] = replace(large[0], load_ratio=1.2, sustained_ratio=1.2)
-    large[7] = replace(large[7], load_state=LoadState.UNKNOWN, watts=None, load_ratio=None, sustained_ratio=None)  # fmt: skip
+    large[7] = replace(large[7], load_state=LoadState.UNKNOWN, watts=None, load_ratio=None, sustained_ratio=None)
     large[9] = replace(large[9], more={"trip_suspected": 1.0})
     panels = [replace(PANEL, id=f"panel-{side}", nodes=[]) for side in "AB"]
     body = folded_chain([*large, *panels], {"A0000": 2}, {"panel-A": "utility", "panel-B": ""})

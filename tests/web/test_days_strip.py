@@ -39,7 +39,7 @@ async def view_of(days: int) -> FakeView:
     """A cluster that was watched for some days."""
     view = await small_cluster()
     now = view.wall()
-    samples = [FitnessSample(at, 100, 2, 0, 0, 0) for at in range(now - days * DAY, now, 300 * 10**9)]  # fmt: skip
+    samples = [FitnessSample(at, 100, 2, 0, 0, 0) for at in range(now - days * DAY, now, 300 * 10**9)]
     view.fitness.newest = FitnessReply(at=now, fleet=FleetFitness(), history=samples)
     return view
 
@@ -48,9 +48,7 @@ async def test_the_first_page_tells_what_was_wrong_and_for_how_long_nobody_watch
     view = await view_of(10)
     now = view.wall()
     view.delivery.ever.append(
-        msgspec.structs.replace(
-            incident(), severity=Severity.PAGE, began=now - 3 * DAY, ended=now - 3 * DAY + 10**9
-        )
+        msgspec.structs.replace(incident(), severity=Severity.PAGE, began=now - 3 * DAY, ended=now - 3 * DAY + 10**9)
     )
     async with door(view) as client:
         status, body, _ = await client.text("/")
@@ -58,9 +56,7 @@ async def test_the_first_page_tells_what_was_wrong_and_for_how_long_nobody_watch
     assert "30 days: 1 with a page, 1 watched in part, 19 not watched" in body
 
 
-async def test_what_is_open_is_on_today_before_it_is_on_disk(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_open_is_on_today_before_it_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     view = await view_of(1)
     one = msgspec.structs.replace(incident(), severity=Severity.PAGE, began=view.wall() - 10**9)
     monkeypatch.setattr(view.pipeline.manager, "incidents", lambda: [one])
@@ -68,9 +64,7 @@ async def test_what_is_open_is_on_today_before_it_is_on_disk(
     assert [day.pages for day in days[-2:]] == [0, 1]
 
 
-async def test_a_journal_that_can_not_be_read_costs_no_page(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_journal_that_can_not_be_read_costs_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     view = await view_of(1)
 
     async def broken(*_: object) -> None:

@@ -18,11 +18,7 @@ async def test_every_state_is_there_and_what_is_not_known_is_no_number() -> None
         status, body, _ = await client.text("/design", headers=ANEW)
         page = Page(body)
         assert (status, page.faults) == (200, [])
-        made_up = [
-            link
-            for link in page.links
-            if link.startswith(("circuits/", "nodes/", "gpus/", "jobs/"))
-        ]
+        made_up = [link for link in page.links if link.startswith(("circuits/", "nodes/", "gpus/", "jobs/"))]
         assert made_up == [], "they would lead nowhere"
         for words in (*LOADS, WELL, IN_THE_KNOWN):
             assert words in page.text

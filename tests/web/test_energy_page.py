@@ -21,11 +21,13 @@ def test_a_day_of_which_nothing_is_known_is_hatched_and_never_a_bar_of_nothing()
     heights = [(kind, round(float(height))) for kind, height in shapes]
     assert heights == [("qx", 80), ("fill", 80), ("fill", 40), ("assumed", 20)]
     assert "up to 100 kWh, 1 day not known" in body
-    places = [(float(x), float(width)) for x, width in re.findall(r'<rect class="\w+" x="([\d.]+)%" width="([\d.]+)%"', body)]  # fmt: skip
+    places = [
+        (float(x), float(width)) for x, width in re.findall(r'<rect class="\w+" x="([\d.]+)%" width="([\d.]+)%"', body)
+    ]
     middles = [x + width / 2 for x, width in places]
     assert middles == pytest.approx([100 * day / 30 for day in (0.5, 1.5, 2.5, 2.5)], abs=0.02)
     named = {int(day): float(x) for x, day in re.findall(r'<text x="([\d.]+)%"[^>]*>(\d+)<', body)}
-    assert named == pytest.approx({day: 100 * (day - 0.5) / 30 for day in (1, 5, 10, 15, 20, 25, 30)}, abs=0.02)  # fmt: skip
+    assert named == pytest.approx({day: 100 * (day - 0.5) / 30 for day in (1, 5, 10, 15, 20, 25, 30)}, abs=0.02)
     lowest = re.findall(r'class="fill"[^>]*y="([\d.]+)%" height="([\d.]+)%"', body)
     first, second = (float(y) + float(height) for y, height in lowest)
     assert first == pytest.approx(second, abs=0.1), "both stand on one line"

@@ -90,7 +90,9 @@ def only_from(page: BrowserPage, client: Door) -> bool:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("size", "scheme"), night.size([("desktop", "light"), ("phone", "dark")], list(product(SIZES, ("light", "dark")))))  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "scheme"), night.size([("desktop", "light"), ("phone", "dark")], list(product(SIZES, ("light", "dark"))))
+)
 async def test_every_page_is_sound_at_every_size(tmp_path: Path, size: str, scheme: str) -> None:
     """No console error, no request to another host, no sideways scrolling, labels, contrast."""
     async with door(await busy_lab()) as client, browsing(tmp_path / "profile") as page:
@@ -112,10 +114,10 @@ AXE = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.vi
 
 @npm_packages.needed
 @pytest.mark.nightly
-@pytest.mark.parametrize(("size", "scheme"), night.size([("desktop", "light")], list(product(SIZES, ("light", "dark")))))  # fmt: skip
-async def test_the_accessibility_rules_of_axe_find_nothing(
-    tmp_path: Path, size: str, scheme: str
-) -> None:
+@pytest.mark.parametrize(
+    ("size", "scheme"), night.size([("desktop", "light")], list(product(SIZES, ("light", "dark"))))
+)
+async def test_the_accessibility_rules_of_axe_find_nothing(tmp_path: Path, size: str, scheme: str) -> None:
     """Injected by the protocol of the developer tools: the pages allow no script but their own."""
     rules = await asyncio.to_thread((npm_packages.node_modules() / "axe-core/axe.min.js").read_text)
     async with door(await busy_lab()) as client, browsing(tmp_path / "profile") as page:
@@ -136,19 +138,13 @@ async def test_an_incident_is_acknowledged_and_silenced_with_a_token(tmp_path: P
         await page.click("button[data-act=acknowledge]")
         await page.value("document.querySelector('dialog [name=token]').value = 'wrong'")
         await page.click("dialog form button:not([type])")
-        await page.until(
-            "document.querySelector('.actions [role=alert]')?.textContent.includes('token is wrong')"
-        )
+        await page.until("document.querySelector('.actions [role=alert]')?.textContent.includes('token is wrong')")
         assert await page.value("sessionStorage.length") == 0
         await page.click("button[data-act=acknowledge]")
-        await page.value(
-            f"document.querySelector('dialog [name=token]').value = {client.door.secret!r}"
-        )
+        await page.value(f"document.querySelector('dialog [name=token]').value = {client.door.secret!r}")
         await page.value("document.querySelector('dialog [name=why]').value = 'on my way'")
         await page.click_until_reloaded("dialog form button:not([type])")
-        await page.until(
-            "document.querySelector('main').textContent.includes('acknowledged by ann')"
-        )
+        await page.until("document.querySelector('main').textContent.includes('acknowledged by ann')")
         (taken,) = (await client.get("/api/v1/incidents"))["incidents"]
         assert (taken["acknowledged"]["who"], taken["acknowledged"]["why"]) == ("ann", "on my way")
         await page.click("button[data-act=silence]")
@@ -176,14 +172,14 @@ async def test_a_page_asks_for_the_token_where_reading_needs_one(
     async with door(await lab(), config) as client, browsing(tmp_path / "profile") as page:
         await page.open(f"{client.url}/circuits?q=n2")
         assert "lab/2" not in await page.value("document.body.textContent")
-        await page.value(
-            f"document.querySelector('#sign-in [name=token]').value = {client.secret!r}"
-        )
+        await page.value(f"document.querySelector('#sign-in [name=token]').value = {client.secret!r}")
         await page.click("#sign-in button")
         await page.until("document.querySelector('main').textContent.includes('lab/2')")
         assert await page.value("location.search") == "?q=n2"
         await until(lambda: kept[0].viewers.total == 1)
-        stored = "Object.values(sessionStorage).join() + '|' + Object.values(localStorage).join() + '|' + document.cookie"
+        stored = (
+            "Object.values(sessionStorage).join() + '|' + Object.values(localStorage).join() + '|' + document.cookie"
+        )
         assert await page.value(stored) == f"{client.secret}||"
         await page.click("a[href='circuits/lab%2F2']")
         await page.until("document.querySelector('h1').textContent === 'lab/2'")
@@ -193,18 +189,12 @@ async def test_a_page_asks_for_the_token_where_reading_needs_one(
         assert only_from(page, client)
 
 
-async def test_signing_in_says_when_a_proxy_answers_in_place_of_the_aggregator(
-    tmp_path: Path,
-) -> None:
+async def test_signing_in_says_when_a_proxy_answers_in_place_of_the_aggregator(tmp_path: Path) -> None:
     config = HttpConfig(listen="127.0.0.1:0", tokens_file=tmp_path / "t", anonymous_read=False)
     async with door(await lab(), config) as client, browsing(tmp_path / "profile") as page:
         await page.open(f"{client.url}/circuits")
-        await page.do(
-            "(fetch = async () => new Response('<title>502</title><h1>Bad Gateway</h1>', { status: 502 }))"
-        )
-        await page.value(
-            f"document.querySelector('#sign-in [name=token]').value = {client.secret!r}"
-        )
+        await page.do("(fetch = async () => new Response('<title>502</title><h1>Bad Gateway</h1>', { status: 502 }))")
+        await page.value(f"document.querySelector('#sign-in [name=token]').value = {client.secret!r}")
         await page.click("#sign-in button")
         words = "document.querySelector('#sign-in .status').textContent"
         await page.until(f"{words} === 'The aggregator does not answer.'")
@@ -215,9 +205,7 @@ async def test_a_live_page_follows_and_a_countdown_runs(tmp_path: Path) -> None:
     view = await lab()
     async with door(view) as client, browsing(tmp_path / "profile") as page:
         await page.open(f"{client.url}/circuits")
-        await page.until(
-            r"/\d\d:\d\d/.test(document.querySelector('[data-countdown]').textContent)"
-        )
+        await page.until(r"/\d\d:\d\d/.test(document.querySelector('[data-countdown]').textContent)")
         first = await page.value("document.querySelector('[data-countdown]').textContent")
         await page.until(f"document.querySelector('[data-countdown]').textContent < {first!r}")
         view.raised = []
@@ -230,14 +218,10 @@ async def test_an_old_page_says_so_and_promises_no_time(tmp_path: Path) -> None:
     async with browsing(tmp_path / "profile") as page:
         async with door(await lab()) as client:
             await page.open(f"{client.url}/")
-            await page.until(
-                r"/\d\d:\d\d/.test(document.querySelector('[data-countdown]').textContent)"
-            )
+            await page.until(r"/\d\d:\d\d/.test(document.querySelector('[data-countdown]').textContent)")
             assert await page.value("document.querySelector('.old').checkVisibility()") is False
         await page.until("document.body.classList.contains('stale')")
-        await page.until(
-            "[...document.querySelectorAll('[data-countdown]')].every(each => each.textContent === '?')"
-        )
+        await page.until("[...document.querySelectorAll('[data-countdown]')].every(each => each.textContent === '?')")
         assert await page.value("document.querySelector('.old').checkVisibility()") is True
         assert "This page is old" in await page.value("document.querySelector('.old').innerText")
 
@@ -255,7 +239,7 @@ async def test_a_theme_is_chosen_and_a_key_leads_to_the_field_that_finds(tmp_pat
         await page.click("button.theme")
         assert await page.value("localStorage.length") == 0, "the system's needs no memory"
         assert await page.value(ground) != dark
-        await page.value("document.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")  # fmt: skip
+        await page.value("document.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
         assert await page.value("document.activeElement.name") == "q"
         await page.value("document.activeElement.value = 'n2'")
         await page.do("document.activeElement.form.requestSubmit()")
@@ -270,18 +254,14 @@ async def test_a_chart_shows_its_readings_and_zooms_by_the_keyboard(tmp_path: Pa
         await page.open(f"{client.url}/gpus/GPU-n1-0?to={rfc3339(view.wall())}")
         chart = "document.querySelector('figure.chart svg[data-points]')"
         await page.until(f"{chart} !== null")
-        press = (
-            "{chart}.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}}))"
-        )
+        press = "{chart}.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}}))"
         shown = "document.querySelector('figure.chart output').textContent"
         await page.until(
             f"{press.format(chart=chart, key='ArrowLeft')}; /UTC: (\\d+\\.\\d °C|not known)$/.test({shown})"
         )
         before = await page.value(f"Number({chart}.dataset.seconds)")
         await page.value(press.format(chart=chart, key="+"))
-        await page.until(
-            f"location.search.includes('from=') && Number({chart}?.dataset.seconds) < {before}"
-        )
+        await page.until(f"location.search.includes('from=') && Number({chart}?.dataset.seconds) < {before}")
         assert page.errors == []
 
 
@@ -348,16 +328,14 @@ async def test_the_overview_of_any_size_is_one_screen(
     monkeypatch.setattr(live_fleet, "A_RACK", rack)
     fleet = await fleet_of(nodes)
     names = list(fleet.fleet.nodes)
-    give_jobs(fleet, *((names[n % nodes], f"88{n:02}", f"user-{n}", (n // nodes,)) for n in range(6)))  # fmt: skip
+    give_jobs(fleet, *((names[n % nodes], f"88{n:02}", f"user-{n}", (n // nodes,)) for n in range(6)))
     on_map = [MapNode(rack_of(one), name, 8) for name, one in fleet.fleet.nodes.items()]
     async with door(fleet) as client, browsing(tmp_path / "profile") as page:
         await page.size("desktop")
         await page.open(f"{client.url}/")
         assert await page.value("document.documentElement.scrollHeight") <= SIZES["desktop"][1]
         assert await page.value("document.querySelector('#chain') !== null")
-        assert "user-0" in await page.value(
-            "document.querySelector('[data-k=\"main/users\"]').textContent"
-        )
+        assert "user-0" in await page.value("document.querySelector('[data-k=\"main/users\"]').textContent")
         if not await page.value("document.querySelector('.map.dense') !== null"):
             figures = await page.value("document.querySelector('.figures') !== null")
             form = MapForm.FIGURES if figures else MapForm.NAMED
@@ -368,10 +346,8 @@ async def test_the_overview_of_any_size_is_one_screen(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("nodes", "size"), night.size([(2, "wide"), (1250, "phone")], list(product((2, 1250), SIZES))))  # fmt: skip
-async def test_the_pages_of_a_small_and_a_large_fleet_are_sound(
-    tmp_path: Path, nodes: int, size: str
-) -> None:
+@pytest.mark.parametrize(("nodes", "size"), night.size([(2, "wide"), (1250, "phone")], list(product((2, 1250), SIZES))))
+async def test_the_pages_of_a_small_and_a_large_fleet_are_sound(tmp_path: Path, nodes: int, size: str) -> None:
     """As those of the laboratory: console, hosts, width, labels, contrast; and an incident with its evidence."""
     async with door(await fleet_of(nodes)) as client, browsing(tmp_path / "profile") as page:
         _, found = await client.json("/api/v1/incidents")
@@ -380,9 +356,7 @@ async def test_the_pages_of_a_small_and_a_large_fleet_are_sound(
         for path in (*FLEET_PATHS, f"/incidents/{quote(incident, safe='')}"):
             await page.open(client.url + path)
             assert await page.value(LOOK) == [], path
-            status = await page.value(
-                "performance.getEntriesByType('navigation')[0].responseStatus"
-            )
+            status = await page.value("performance.getEntriesByType('navigation')[0].responseStatus")
             assert status == 200, path
         assert only_from(page, client)
         assert page.errors == []
@@ -403,9 +377,7 @@ async def test_the_nodes_of_ten_thousand_gpus_are_sorted_by_a_click(tmp_path: Pa
         await page.until("document.querySelector('caption').textContent.includes('by GPU power')")
         assert await page.value(asked) == 1, "the answer to what was asked for ahead is shown"
         await page.value("delete performance.now")
-        await page.until(
-            "document.querySelectorAll('tbody tr').length === 100"
-        )  # those below follow
+        await page.until("document.querySelectorAll('tbody tr').length === 100")  # those below follow
         top: list[float] = await page.value(watts)
         assert len(set(top)) > 1
         assert top == sorted(top, reverse=True)
@@ -423,9 +395,7 @@ async def test_the_nodes_of_ten_thousand_gpus_are_sorted_by_a_click(tmp_path: Pa
         assert await page.value("location.search") == "?page=2&sort=power"
         assert (await page.value(watts))[0] <= top[-1]
         await page.do("history.go(-2)")
-        await page.until(
-            f"document.querySelector('tbody a')?.textContent === {first!r} && !location.search"
-        )
+        await page.until(f"document.querySelector('tbody a')?.textContent === {first!r} && !location.search")
         assert page.errors == []
 
 
@@ -461,9 +431,7 @@ async def served_names(page: BrowserPage) -> str:
     return found
 
 
-async def test_a_renewed_page_is_the_served_one_and_keeps_what_has_not_changed(
-    tmp_path: Path,
-) -> None:
+async def test_a_renewed_page_is_the_served_one_and_keeps_what_has_not_changed(tmp_path: Path) -> None:
     fleet = await fleet_of(2)
     async with door(fleet) as client, browsing(tmp_path / "profile") as page:
         await page.open(f"{client.url}/nodes")
@@ -476,9 +444,7 @@ async def test_a_renewed_page_is_the_served_one_and_keeps_what_has_not_changed(
         assert await page.value("document.activeElement === document.querySelector('thead a')")
         served = """fetch(location.href, {headers: {"Cache-Control": "no-cache"}}).then(answer => answer.text()).then(text =>
           new DOMParser().parseFromString(text, "text/html").querySelector("main").innerHTML)"""
-        assert await page.value("document.querySelector('main').innerHTML") == await page.value(
-            served
-        )
+        assert await page.value("document.querySelector('main').innerHTML") == await page.value(served)
         assert page.errors == []
 
 
@@ -522,9 +488,7 @@ async def test_numbers_follow_in_place_and_a_tab_that_nobody_sees_is_silent(
         assert page.errors == []
 
 
-async def test_the_overview_stands_still_when_its_circuits_are_computed_for_the_first_time(
-    tmp_path: Path,
-) -> None:
+async def test_the_overview_stands_still_when_its_circuits_are_computed_for_the_first_time(tmp_path: Path) -> None:
     """In the first second after a start: tiles, power chain and map have the heights that they get."""
     fleet = LiveFleet(2, still=True)
     places = """[...document.querySelectorAll(".verdict:not(.old), .tiles, #chain, #map")]
@@ -544,14 +508,10 @@ async def test_the_overview_stands_still_when_its_circuits_are_computed_for_the_
 async def test_the_picture_of_a_rack_is_changed_and_not_replaced(tmp_path: Path) -> None:
     """A rack that were replaced would have the map around it laid out anew."""
     fleet = await fleet_of(20)
-    drawn = (
-        "[...document.querySelectorAll('a.rack path')].map(each => each.getAttribute('d')).join()"
-    )
+    drawn = "[...document.querySelectorAll('a.rack path')].map(each => each.getAttribute('d')).join()"
     async with door(fleet) as client, browsing(tmp_path / "profile") as page:
         await page.open(f"{client.url}/")
-        await page.value(
-            "document.querySelectorAll('a.rack svg').forEach(each => each.kept = true)"
-        )
+        await page.value("document.querySelectorAll('a.rack svg').forEach(each => each.kept = true)")
         before = await page.value(drawn)
         while await page.value(drawn) == before:
             await fleet.beat()
@@ -561,9 +521,7 @@ async def test_the_picture_of_a_rack_is_changed_and_not_replaced(tmp_path: Path)
         assert page.errors == []
 
 
-async def test_an_update_walks_the_page_once_and_repaints_only_the_parts_it_is_in(
-    tmp_path: Path,
-) -> None:
+async def test_an_update_walks_the_page_once_and_repaints_only_the_parts_it_is_in(tmp_path: Path) -> None:
     """Work that grows with the page, not with what has changed of it: 24 of 31 ms at 10,000 GPUs."""
     fleet = await fleet_of(2)
     async with door(fleet) as client, browsing(tmp_path / "profile") as page:

@@ -33,7 +33,7 @@ NOT_KNOWN = re.compile(r"\b0(\.0+)? (W|kWh|%|GiB|EUR)")
 
 def ids(page: Page) -> list[str]:
     """Jobs of a table by the links of its rows."""
-    return [link.partition("?")[0].removeprefix("jobs/") for link in page.links if link.startswith("jobs/")]  # fmt: skip
+    return [link.partition("?")[0].removeprefix("jobs/") for link in page.links if link.startswith("jobs/")]
 
 
 async def test_what_the_gpus_of_a_job_read_now_is_as_their_own_pages_have_it() -> None:
@@ -48,7 +48,7 @@ async def test_what_the_gpus_of_a_job_read_now_is_as_their_own_pages_have_it() -
         assert entry is not None
         assert (one.node, one.index) == (entry[0], entry[1].index)
         readings = device(view.fleet, Table.GPU, row, view.now()).readings
-        assert one.readings == pytest.approx({each: readings[each] for each in names & readings.keys()})  # fmt: skip
+        assert one.readings == pytest.approx({each: readings[each] for each in names & readings.keys()})
     assert any(one.readings for one in found.values())
 
 
@@ -69,10 +69,7 @@ async def test_the_table_filters_sorts_and_says_what_is_odd() -> None:
         page = await read(client, "/jobs")
         assert sorted(ids(page)) == ["4710", "4711", "ann", "lab%2Ftrain-0"]
         assert "4 jobs: 3 running, 1 ended, newest first" in page.text
-        assert (
-            "1 of 3 jobs that run needs a look slurm 4711: 1 of 3 GPUs without a process now"
-            in page.text
-        )
+        assert "1 of 3 jobs that run needs a look slurm 4711: 1 of 3 GPUs without a process now" in page.text
         assert "asked for 4 GPUs, 3 seen" in page.text
         assert "failed exit code 2" in page.text
         for asked, wanted in {
@@ -92,8 +89,8 @@ async def test_the_table_filters_sorts_and_says_what_is_odd() -> None:
 async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
     view = await busy_lab()
     at = view.wall() - 30 * SECOND
-    xid = Event(id="7-1", node="n1", at=at, kind="xid", gpu="GPU-n1-1", data={"xid": 79, "line": "fell off the bus"})  # fmt: skip
-    other = Event(id="7-2", node="n2", at=at, kind="xid", gpu="GPU-n2-1", data={"line": "of another"})  # fmt: skip
+    xid = Event(id="7-1", node="n1", at=at, kind="xid", gpu="GPU-n1-1", data={"xid": 79, "line": "fell off the bus"})
+    other = Event(id="7-2", node="n2", at=at, kind="xid", gpu="GPU-n2-1", data={"line": "of another"})
     own = Event(id="7-3", node="n1", at=at, kind="collector_started", data={"line": "hello"})
     for event in (xid, other, own):
         view.record_event(event)
@@ -101,11 +98,19 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
     async with door(view) as client:
         page = await read(client, "/jobs/4711")
         for words in (
-            "Job 4711 pretrain", "user ada", "account physics", "asked for 4 GPUs, time limit not known; waited 90 s; runs for",
-            "xid 79 once while it ran", "fell off the bus", "allocated, step 0",
-            "a tenth of the time below", "1 of 3 GPUs without a process now", "added up from samples",
-            "n1 GPU 0 is slowed down: power brake", "its 2 other GPUs wait for it",
-        ):  # fmt: skip
+            "Job 4711 pretrain",
+            "user ada",
+            "account physics",
+            "asked for 4 GPUs, time limit not known; waited 90 s; runs for",
+            "xid 79 once while it ran",
+            "fell off the bus",
+            "allocated, step 0",
+            "a tenth of the time below",
+            "1 of 3 GPUs without a process now",
+            "added up from samples",
+            "n1 GPU 0 is slowed down: power brake",
+            "its 2 other GPUs wait for it",
+        ):
             assert words in page.text, words
         assert "of another" not in page.text
         assert "collector_started" not in page.text
@@ -165,7 +170,7 @@ async def test_a_node_says_first_what_is_wrong_and_marks_the_gpu() -> None:
     """Holders stand beside a GPU, for who may see persons; the GPU that differs has charts beside the others."""
     view = await busy_lab()
     view.raised = [alert(node="n2", gpu=1, severity=Severity.TICKET)]
-    view.raised = [msgspec.structs.replace(view.raised[0], gpu="GPU-n2-1", summary="n2 GPU 1 is slow")]  # fmt: skip
+    view.raised = [msgspec.structs.replace(view.raised[0], gpu="GPU-n2-1", summary="n2 GPU 1 is slow")]
     async with door(view) as client:
         _, body, _ = await client.text("/nodes/n2", headers=ANEW)
         page = Page(body)
@@ -215,7 +220,7 @@ async def test_a_circuit_lists_the_jobs_behind_its_load() -> None:
         }
         assert f"slurm 4711 pretrain ada 3 {sum(watts.values()) / 1e3:.1f} kW" in page.text
         one = await read(client, "/circuits/lab%2F1")
-        assert f"slurm 4711 pretrain ada 2 {(watts['GPU-n1-0'] + watts['GPU-n1-1']) / 1e3:.1f} kW" in one.text  # fmt: skip
+        assert f"slurm 4711 pretrain ada 2 {(watts['GPU-n1-0'] + watts['GPU-n1-1']) / 1e3:.1f} kW" in one.text
         assert "ann" not in one.text
         view.monotonic += 600.0
         old = await read(client, "/circuits/lab%2F1")
@@ -234,7 +239,7 @@ async def test_an_incident_links_the_job_that_it_hit() -> None:
     key = await job_key(view.find_jobs, "4711", view.wall())
     assert key == TRAIN
     assert await job_key(view.find_jobs, "old", view.wall()) is None
-    page = Page(incident_body(about, None, evidence, NOON + MINUTE, {"4711": '<a href="jobs/4711">4711</a>'}))  # fmt: skip
+    page = Page(incident_body(about, None, evidence, NOON + MINUTE, {"4711": '<a href="jobs/4711">4711</a>'}))
     assert page.faults == []
     assert page.links.count("jobs/4711") == 2
     assert "4711 , old" in page.text
@@ -251,12 +256,7 @@ async def test_who_reads_anonymously_sees_nothing_of_persons(tmp_path: Path) -> 
                 assert not re.search(rf"\b{word}\b", page.text), (path, word)
             known = await read(client, path, client.bearer)
             assert re.search(r"\b(ada|ann)\b", known.text), path
-        for path in (
-            "/jobs/4711",
-            "/jobs?user=ada",
-            "/jobs?account=physics",
-            "/api/v1/jobs?user=ada",
-        ):
+        for path in ("/jobs/4711", "/jobs?user=ada", "/jobs?account=physics", "/api/v1/jobs?user=ada"):
             status, body, headers = await client.text(path)
             assert status == 401, path
             assert headers["WWW-Authenticate"] == "Bearer", path
@@ -267,11 +267,23 @@ async def test_who_reads_anonymously_sees_nothing_of_persons(tmp_path: Path) -> 
 async def test_hashed_users_are_shown_as_their_nodes_send_them() -> None:
     view = await lab()
     owner, begin = "5f3a9c0d1e2b", view.wall() - SECOND
-    send(view, "n1", users=UserPrivacy.HASHED, sources=READING, jobs=(Job(key=TRAIN, user=owner),),
-         allocations=(held(TRAIN, "GPU-n1-0", begin),))  # fmt: skip
+    send(
+        view,
+        "n1",
+        users=UserPrivacy.HASHED,
+        sources=READING,
+        jobs=(Job(key=TRAIN, user=owner),),
+        allocations=(held(TRAIN, "GPU-n1-0", begin),),
+    )
     hidden = JobKey("user", "", "hidden")
-    send(view, "n2", users=UserPrivacy.OFF, sources=READING, jobs=(Job(key=hidden),),
-         allocations=(held(hidden, "GPU-n2-0", begin, kind="used"),))  # fmt: skip
+    send(
+        view,
+        "n2",
+        users=UserPrivacy.OFF,
+        sources=READING,
+        jobs=(Job(key=hidden),),
+        allocations=(held(hidden, "GPU-n2-0", begin, kind="used"),),
+    )
     work(view)
     async with door(view) as client:
         page = await read(client, "/jobs")
@@ -282,14 +294,15 @@ async def test_hashed_users_are_shown_as_their_nodes_send_them() -> None:
 
 def row(number: int, **more: object) -> JobRow:
     """A job that runs, of which nothing was measured."""
-    facts = {"scheduler": "slurm", "cluster": "lab", "id": str(number), "begin": START - number * SECOND, "gpus": 1}  # fmt: skip
+    facts = {"scheduler": "slurm", "cluster": "lab", "id": str(number), "begin": START - number * SECOND, "gpus": 1}
     return JobRow(**{**facts, **more})  # type: ignore[arg-type]
 
 
 def used(ratio: float | None, joules: float | None) -> JobSummary:
     """A summary with a use and an energy."""
-    return JobSummary(gpu_hours=1.0, coverage=1.0, energy_coverage=1.0, partial=False,
-                      utilization_ratio=ratio, energy_joules=joules)  # fmt: skip
+    return JobSummary(
+        gpu_hours=1.0, coverage=1.0, energy_coverage=1.0, partial=False, utilization_ratio=ratio, energy_joules=joules
+    )
 
 
 def drawn(rows: list[JobRow], asked: dict[str, str] | None = None, page: int = 1) -> Page:
@@ -297,16 +310,9 @@ def drawn(rows: list[JobRow], asked: dict[str, str] | None = None, page: int = 1
     return Page(jobs_body(JobsReply(START, rows), asked or {}, page, private=True))
 
 
-@pytest.mark.parametrize(
-    ("sort", "wanted"),
-    [("use", "231"), ("energy", "321"), ("since", "123"), ("state", "312")],
-)
+@pytest.mark.parametrize(("sort", "wanted"), [("use", "231"), ("energy", "321"), ("since", "123"), ("state", "312")])
 def test_what_is_not_known_is_sorted_last(sort: str, wanted: str) -> None:
-    rows = [
-        row(1),
-        row(2, summary=used(0.0, 3.6e6)),
-        row(3, summary=used(0.5, 7.2e6), phase=JobPhase.SILENT),
-    ]
+    rows = [row(1), row(2, summary=used(0.0, 3.6e6)), row(3, summary=used(0.5, 7.2e6), phase=JobPhase.SILENT)]
     assert "".join(ids(drawn(rows, {"sort": sort}))) == wanted
 
 
@@ -322,8 +328,10 @@ def test_five_thousand_jobs_are_pages_of_a_table() -> None:
 
 
 def test_hostile_names_of_jobs_are_text() -> None:
-    bad = row(1, id=EVIL, job_name=EVIL, user=EVIL, account=EVIL, scheduler=EVIL, cluster=EVIL, nodes=[EVIL], state=EVIL)  # fmt: skip
-    body = jobs_body(JobsReply(START, [bad, bad]), {"q": EVIL, "from": EVIL, "job": EVIL}, 1, private=True)  # fmt: skip
+    bad = row(
+        1, id=EVIL, job_name=EVIL, user=EVIL, account=EVIL, scheduler=EVIL, cluster=EVIL, nodes=[EVIL], state=EVIL
+    )
+    body = jobs_body(JobsReply(START, [bad, bad]), {"q": EVIL, "from": EVIL, "job": EVIL}, 1, private=True)
     page = Page(body)
     assert page.faults == []
     assert "<img" not in body
@@ -334,9 +342,13 @@ async def test_two_jobs_of_one_id_have_pages_of_their_own() -> None:
     """Processes of a person are a job of each node; a requeued job is a run of each."""
     view = await busy_lab()
     again, begin = JobKey("slurm", "lab", "4710", 1), view.wall() - SECOND
-    send(view, "n1", sources=READING, jobs=(Job(key=JobKey("user", "", "ann"), user="ann"), Job(key=again)),
-         allocations=(held(JobKey("user", "", "ann"), "GPU-n1-0", begin, kind="used"),
-                      held(again, "GPU-n1-1", begin)))  # fmt: skip
+    send(
+        view,
+        "n1",
+        sources=READING,
+        jobs=(Job(key=JobKey("user", "", "ann"), user="ann"), Job(key=again)),
+        allocations=(held(JobKey("user", "", "ann"), "GPU-n1-0", begin, kind="used"), held(again, "GPU-n1-1", begin)),
+    )
     async with door(view) as client:
         page = await read(client, "/jobs?job=ann")
         ways = [link for link in page.links if link.startswith("jobs/ann")]

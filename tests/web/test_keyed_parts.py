@@ -36,9 +36,11 @@ def test_what_comes_goes_or_moves_is_sent_with_what_it_is_in() -> None:
     for other in (
         PAGE.replace('<tr data-k="a"><td>1</td></tr>', ""),
         PAGE.replace('"a"', '"c"'),
-        PAGE.replace('<tr data-k="a"><td>1</td></tr><tr data-k="b"><td>2</td></tr>',
-                     '<tr data-k="b"><td>2</td></tr><tr data-k="a"><td>1</td></tr>'),
-    ):  # fmt: skip
+        PAGE.replace(
+            '<tr data-k="a"><td>1</td></tr><tr data-k="b"><td>2</td></tr>',
+            '<tr data-k="b"><td>2</td></tr><tr data-k="a"><td>1</td></tr>',
+        ),
+    ):
         assert list(changes(parts_of(other), before)) == ["main/rows"]
     assert list(changes(parts_of(PAGE.replace("All", "Some")), before)) == ["main"]
     assert list(changes(parts_of(f"{PAGE}<p>"), before)) == [""]

@@ -54,9 +54,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-async def test_only_what_has_changed_since_the_page_that_a_viewer_has_is_sent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_only_what_has_changed_since_the_page_that_a_viewer_has_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     made = counter(monkeypatch)
     async with door(await lab()) as client:
         _, body, _ = await client.text("/circuits")
@@ -72,9 +70,7 @@ async def test_only_what_has_changed_since_the_page_that_a_viewer_has_is_sent(
             assert made[0] > 1
 
 
-async def test_an_unknown_page_is_replaced_whole_and_its_events_are_decompressed_as_they_come() -> (
-    None
-):
+async def test_an_unknown_page_is_replaced_whole_and_its_events_are_decompressed_as_they_come() -> None:
     """By a client that inflates what it is sent, a block at a time."""
     async with door(await lab()) as client, aiohttp.ClientSession(auto_decompress=False) as session:
         zipped = {**FOLLOW, "Last-Event-ID": "gone", "Accept-Encoding": "gzip"}
@@ -107,9 +103,7 @@ async def test_a_page_is_made_once_for_all_who_follow_it(monkeypatch: pytest.Mon
         assert made == [1]
 
 
-async def test_a_viewer_is_let_go_when_it_leaves_and_when_the_server_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_viewer_is_let_go_when_it_leaves_and_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = keep_pages(monkeypatch)
     async with aiohttp.ClientSession() as session:
         async with door(await lab()) as client:
@@ -126,10 +120,7 @@ async def test_a_viewer_is_let_go_when_it_leaves_and_when_the_server_ends(
 
 async def test_there_are_bounds_for_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_pages, "GuestCounter", lambda *_: GuestCounter(1, 1))
-    async with (
-        door(await lab()) as client,
-        client.session.get(f"{client.url}/circuits", headers=FOLLOW) as answer,
-    ):
+    async with door(await lab()) as client, client.session.get(f"{client.url}/circuits", headers=FOLLOW) as answer:
         await anext(events(answer))
         status, body, _ = await client.text("/nodes", headers=FOLLOW)
         assert status == 503
@@ -137,9 +128,7 @@ async def test_there_are_bounds_for_viewers(monkeypatch: pytest.MonkeyPatch) -> 
         assert (await client.text("/nodes"))[0] == 200, "but the page itself is shown"
 
 
-async def test_who_may_not_read_a_page_may_not_follow_it(
-    tmp_path: Path,
-) -> None:
+async def test_who_may_not_read_a_page_may_not_follow_it(tmp_path: Path) -> None:
     """Nor go on following when the token ends."""
     path = tmp_path / "t"
     config = HttpConfig(listen="127.0.0.1:0", tokens_file=path, anonymous_read=False)

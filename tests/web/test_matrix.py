@@ -28,9 +28,12 @@ from tests.web.test_in_browser import AXE, LOOK
 pytestmark = [needed, pytest.mark.systems, pytest.mark.nightly, pytest.mark.timeout(1200)]
 DEMOS = {
     "4": ("desktop-4x5090", "thermal@desktop/1+1s:1h, straggler@desktop/2+2s:1h, hung@desktop/3+3s:1h"),
-    "16": ("two-dgx-h100", "straggler@dgx-01/5+1s:1h, ecc_storm@dgx-02/2+1s:1h, remap_pending@dgx-02/2+2s, "
-           "thermal@dgx-01/1+2s:1h, power_brake@dgx-02+3s:1h, xid79@dgx-01/3+3s:1h"),
-}  # fmt: skip
+    "16": (
+        "two-dgx-h100",
+        "straggler@dgx-01/5+1s:1h, ecc_storm@dgx-02/2+1s:1h, remap_pending@dgx-02/2+2s, "
+        "thermal@dgx-01/1+2s:1h, power_brake@dgx-02+3s:1h, xid79@dgx-01/3+3s:1h",
+    ),
+}
 """By GPUs: scenario of the demo, and its faults, at once and for as long as a test takes."""
 ALL = list(product((*DEMOS, "10,000"), SIZES, ("light", "dark")))
 LATER = {"4": "thermal@desktop/1+15s:1h", "16": "xid79@dgx-01/3+15s:1h"}
@@ -96,7 +99,7 @@ def serving(gpus: str, faults: str = "") -> Iterator[str]:
     command = ["bench.live_fleet", "--nodes", "1250", "--http", listen]
     if gpus in DEMOS:
         scenario, its = DEMOS[gpus]
-        command = ["kilowatch", "demo", "--no-ui", "--scenario", scenario, "--faults", faults or its, "--http", listen]  # fmt: skip
+        command = ["kilowatch", "demo", "--no-ui", "--scenario", scenario, "--faults", faults or its, "--http", listen]
     with subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.DEVNULL) as process:
         try:
             yield f"http://{listen}"
@@ -133,9 +136,7 @@ async def look(page: BrowserPage, url: str, seconds: float, rules: str) -> list[
 
 
 @pytest.mark.parametrize(("gpus", "size", "scheme"), night.size(SHORT, ALL))
-async def test_the_pages_are_sound_and_stand_still(
-    tmp_path: Path, gpus: str, size: str, scheme: str
-) -> None:
+async def test_the_pages_are_sound_and_stand_still(tmp_path: Path, gpus: str, size: str, scheme: str) -> None:
     """No console error, no other host, no layout shift; contrast, targets, hover texts by keyboard, and the rules of axe; the
     overview is on one screen of 1440x900."""
     rules = ""
@@ -164,10 +165,8 @@ async def test_the_pages_are_sound_and_stand_still(
             assert page.errors == []
 
 
-@pytest.mark.parametrize(("gpus", "size"), night.size([("16", "desktop")], list(product(DEMOS, SIZES))))  # fmt: skip
-async def test_the_overview_stands_still_when_the_first_incident_opens(
-    tmp_path: Path, gpus: str, size: str
-) -> None:
+@pytest.mark.parametrize(("gpus", "size"), night.size([("16", "desktop")], list(product(DEMOS, SIZES))))
+async def test_the_overview_stands_still_when_the_first_incident_opens(tmp_path: Path, gpus: str, size: str) -> None:
     """Each part has its place before it has anything to say."""
     with serving(gpus, LATER[gpus]) as url:
         await until(lambda: asyncio.to_thread(computed, url))

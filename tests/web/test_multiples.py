@@ -21,8 +21,5 @@ def test_the_median_is_of_those_that_are_known_at_each_instant() -> None:
 
 def test_that_nothing_held_clocks_is_said_of_the_time_that_is_known() -> None:
     assert nothing_held(1.0, slight=False) == "Nothing held them in this time."
-    assert (
-        nothing_held(0.12, slight=False)
-        == "Nothing held them in the 12% of this time that is known."
-    )
+    assert nothing_held(0.12, slight=False) == "Nothing held them in the 12% of this time that is known."
     assert nothing_held(1.0, slight=True) == "Nothing held them for more than 0.5% of this time."

@@ -5,26 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aggregator.web.fleet_map import DEEP, MapForm, NodeCells, fleet_map
-from aggregator.web.overview_room import (
-    APART,
-    INSIDE,
-    PORTS,
-    ROOM,
-    USERS,
-    MapNode,
-    form_of,
-    map_height,
-    table_rows,
-)
+from aggregator.web.overview_room import APART, INSIDE, PORTS, ROOM, USERS, MapNode, form_of, map_height, table_rows
 from tests.web.test_pages import Page
 
 
 def cluster(nodes: int, gpus: int = 8, rack: int = 4) -> list[MapNode]:
     """Nodes in racks; `rack`: nodes of one, 0 where none is known."""
-    return [
-        MapNode(f"R{number // rack:03}" if rack else "", f"node-{number:04}", gpus)
-        for number in range(nodes)
-    ]
+    return [MapNode(f"R{number // rack:03}" if rack else "", f"node-{number:04}", gpus) for number in range(nodes)]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +55,7 @@ def test_the_breakers_leave_rows_for_who_uses_what() -> None:
 
 
 def test_nodes_in_no_rack_are_columns_of_one_picture() -> None:
-    cells = [NodeCells("", f"n{n:03}", [50.0] * 8, [f"G{n}-{k}" for k in range(8)]) for n in range(3 * DEEP)]  # fmt: skip
+    cells = [NodeCells("", f"n{n:03}", [50.0] * 8, [f"G{n}-{k}" for k in range(8)]) for n in range(3 * DEEP)]
     body = fleet_map(cells, "temperature", MapForm.NAMED)
     assert Page(body).faults == []
     assert f'height="{6 * DEEP - 1}"' in body

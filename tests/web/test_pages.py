@@ -73,9 +73,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note links, inline scripts and styles, and elements that take their files from elsewhere."""
         found = dict(attrs)
-        self.faults += [
-            f"{tag} has {name}" for name in found if name == "style" or name[:2] == "on"
-        ]
+        self.faults += [f"{tag} has {name}" for name in found if name == "style" or name[:2] == "on"]
         if tag == "script" and not found.get("src"):
             self.faults.append("a script in the page")
         if tag == "base":
@@ -137,9 +135,7 @@ async def crawled(client: Door, first: str) -> dict[str, Page]:
 async def test_every_link_of_every_page_leads_somewhere() -> None:
     async with door(await lab()) as client:
         found = await crawled(client, "/")
-    assert {f"/{way}" for way in MENU} - found.keys() == {"/jobs"}, (
-        "no node has said a word of jobs"
-    )
+    assert {f"/{way}" for way in MENU} - found.keys() == {"/jobs"}, "no node has said a word of jobs"
     assert "/circuits/lab%2F2" in found
     assert "/alerts?view=silences" in found
     assert any(path.startswith("/runbook/") for path in found)
@@ -155,9 +151,7 @@ async def test_circuits_are_a_tree_with_the_most_urgent_first() -> None:
         assert "E03" in page.text
         assert "measured" in page.text
         only = await read(client, "/circuits?q=N1")
-        assert [link for link in only.links if link.startswith("circuits/")] == [
-            "circuits/main", "circuits/lab%2F1",
-        ]  # fmt: skip
+        assert [link for link in only.links if link.startswith("circuits/")] == ["circuits/main", "circuits/lab%2F1"]
         one = await read(client, "/circuits/lab%2F2?lose=1")
         assert "Without power then: n2" in one.text
         assert "fed by main" in one.text
@@ -188,10 +182,19 @@ async def test_devices_show_readings_and_the_reasons_of_gaps() -> None:
 def unknown(**more: object) -> CircuitState:
     """A circuit of which nothing is known by now."""
     known = CircuitState(
-        id="office", watts=1234.5, load_ratio=0.617, sustained_ratio=0.617, rated_amps=20,
-        continuous_amps=16, load_state=LoadState.UNKNOWN, load_state_seconds=300.0,
-        assumed_watts=1234.5, amps={"L1": 12.34}, trip_seconds=TripSeconds(41.0), source="committed",
-    )  # fmt: skip
+        id="office",
+        watts=1234.5,
+        load_ratio=0.617,
+        sustained_ratio=0.617,
+        rated_amps=20,
+        continuous_amps=16,
+        load_state=LoadState.UNKNOWN,
+        load_state_seconds=300.0,
+        assumed_watts=1234.5,
+        amps={"L1": 12.34},
+        trip_seconds=TripSeconds(41.0),
+        source="committed",
+    )
     return msgspec.structs.replace(known, **more)
 
 
@@ -224,9 +227,7 @@ def test_many_circuits_are_pages_the_most_urgent_first() -> None:
     """All of them is a page of fourteen thousand elements, which follows for a tenth of a second every two."""
     circuits = [unknown(id=f"c{number:03}") for number in range(230)]
     power = PowerReply(configured=True)
-    first, last = (
-        Page(circuits_body(circuits, {"c229": 2}, power, "c", page=number)) for number in (1, 9)
-    )
+    first, last = (Page(circuits_body(circuits, {"c229": 2}, power, "c", page=number)) for number in (1, 9))
     shown = [link for link in first.links if link.startswith("circuits/")]
     assert (len(shown), shown[0]) == (50, "circuits/c229")
     assert "230 circuits of 230, page 1 of 5" in first.text
@@ -236,9 +237,7 @@ def test_many_circuits_are_pages_the_most_urgent_first() -> None:
 
 
 def test_what_alone_can_not_be_computed_is_said_above_the_circuits() -> None:
-    power = PowerReply(
-        configured=True, set_aside={"ups/u1": "KeyError: 'u1'", "circuits/trips": EVIL}
-    )
+    power = PowerReply(configured=True, set_aside={"ups/u1": "KeyError: 'u1'", "circuits/trips": EVIL})
     page = Page(circuits_body([unknown(id="lab")], {}, power))
     assert "UPS u1 can't be computed, and the others go on: KeyError: 'u1'" in page.text
     assert "Trips of the circuits can't be computed" in page.text
@@ -324,15 +323,18 @@ async def test_no_page_quotes_a_person_to_who_reads_anonymously(
     """Titles and descriptions of incidents name jobs and users; what is hidden is not found either."""
     view = await lab()
     about = alert(node="n1", labels={"user": "berta", "job": "llama7"})
-    about = msgspec.structs.replace(
-        about, summary="job llama7 of berta stalls", description="Ask berta about llama7."
-    )
+    about = msgspec.structs.replace(about, summary="job llama7 of berta stalls", description="Ask berta about llama7.")
     monkeypatch.setattr(view.pipeline.manager, "incidents", lambda: [incident(alerts=[about])])
     config = HttpConfig(listen="0.0.0.0:0", tokens_file=tmp_path / "t", anonymous_read=True)
     async with door(view, config) as client:
         for path in ("/", "/alerts", "/find?q=stalls", "/find?q=berta", "/find?q=llama7"):
             page = await read(client, path)
-            shown = page.text.replace("'berta'", "").replace("'llama7'", "").replace("Find berta", "").replace("Find llama7", "")  # fmt: skip
+            shown = (
+                page.text.replace("'berta'", "")
+                .replace("'llama7'", "")
+                .replace("Find berta", "")
+                .replace("Find llama7", "")
+            )
             assert not re.search("berta|llama7", shown), path
             known = await read(client, path, client.bearer)
             assert "job llama7 of berta stalls" in known.text, path
@@ -389,10 +391,7 @@ async def test_behind_a_prefix_all_links_stay_below_it() -> None:
 
 async def test_links_of_the_shipped_prometheus_rules_lead_to_a_place_of_the_runbook() -> None:
     """`kilowatch init` writes them as they are; they led to no machine."""
-    shipped = "".join(
-        one.read_text()
-        for one in (Path(__file__).parents[2] / "deploy/prometheus").glob("*.rules.yml")
-    )
+    shipped = "".join(one.read_text() for one in (Path(__file__).parents[2] / "deploy/prometheus").glob("*.rules.yml"))
     links = set(re.findall(r'runbook_url: "(.*)"', shipped))
     assert len(links) > 100
     assert {each.partition("#")[0] for each in links} == {"http://127.0.0.1:9400/runbook"}
@@ -491,18 +490,13 @@ async def test_the_power_of_a_node_is_the_sum_over_its_gpus_or_not_known() -> No
     span = f"?from={rfc3339(now - 60 * 10**9)}&to={rfc3339(now)}"
     async with door(view) as client:
         _, body, _ = await client.text(f"/nodes/n1{span}")
-        parts = [
-            points((await client.text(f"/gpus/GPU-n1-{index}{span}"))[1], "power")
-            for index in (0, 1)
-        ]
+        parts = [points((await client.text(f"/gpus/GPU-n1-{index}{span}"))[1], "power") for index in (0, 1)]
         shown = points(body, "GPU power")
         sums = {at: parts[0][at] + parts[1][at] for at in parts[0]}
         assert len(sums) >= 5
         assert shown == pytest.approx(sums, abs=0.2), "each is shown in tenths"
         assert "wall power" in body
-        del view.memory.values["GPU-n1-1", "gpu_power_watts"][
-            -2:
-        ]  # the last is after the chart's end
+        del view.memory.values["GPU-n1-1", "gpu_power_watts"][-2:]  # the last is after the chart's end
         view.memory.values.pop(("n1", "node_wall_power_watts"))
     async with door(view) as client:  # another: the past is shared for ten seconds
         _, later, _ = await client.text(f"/nodes/n1{span}")
@@ -515,7 +509,7 @@ async def test_a_gpu_is_shown_beside_the_others_and_with_what_held_its_clocks() 
     now = view.wall()
     second = 10**9
     for metric in CLOCK_LIMITS:
-        view.memory.values["GPU-n1-0", metric] = [(now - n * 15 * second, 0.0) for n in range(1, 120)]  # fmt: skip
+        view.memory.values["GPU-n1-0", metric] = [(now - n * 15 * second, 0.0) for n in range(1, 120)]
     hot = view.memory.values["GPU-n1-0", "gpu_clocks_event_sw_thermal_slowdown"]
     hot[:30] = [(at, 1.0) for at, _ in hot[:30]]
     async with door(view) as client:
@@ -560,9 +554,7 @@ def test_a_release_other_than_the_aggregators_is_marked_and_found() -> None:
     assert nodes_of(nodes_body(lines, {"q": "older"}, 1)) == ["behind"]
 
 
-async def test_the_first_page_counts_the_nodes_of_other_releases(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_first_page_counts_the_nodes_of_other_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     async with door(await lab()) as client:
         monkeypatch.setattr(overview_tiles, "release", lambda: "2026.2")
         page = await read(client, "/")
@@ -579,8 +571,7 @@ async def test_circuits_have_their_places_before_they_are_computed() -> None:
     page = Page(body)
     assert page.faults == []
     assert re.search(
-        r"Nearest breaker not computed yet \? \S+ , load: continuous limit \d+ A, breaker \d+ A",
-        page.text,
+        r"Nearest breaker not computed yet \? \S+ , load: continuous limit \d+ A, breaker \d+ A", page.text
     )
     assert {"circuits/PDU-001A", "circuits/PDU-001B", "nodes/node-0000"} <= set(page.links)
     assert set(re.findall(r'class="wire (\w+)"', body)) == {"unknown"}
@@ -598,9 +589,7 @@ async def test_the_nodes_of_a_large_demo_run_the_release_of_their_aggregator() -
 
 async def test_the_cost_of_now_says_that_it_is_the_buildings() -> None:
     view = await lab()
-    view.electrical = ElectricalService(
-        SITE | {"site": {"pue": 1.25, "tariff": 0.2}}, Path("/nowhere")
-    )
+    view.electrical = ElectricalService(SITE | {"site": {"pue": 1.25, "tariff": 0.2}}, Path("/nowhere"))
     view.electrical.snapshots(view.fleet, view.now(), view.wall())
     async with door(view) as client:
         page = await read(client, "/")
@@ -618,17 +607,16 @@ async def test_a_sum_says_what_is_not_in_it() -> None:
     async with door(view) as client:
         page = await read(client, "/")
         assert "≥" not in page.text
-        assert re.search(
-            r"Cost now \$[0-9.]+ an hour at \$0.09 a kWh and PUE [0-9.]+; this month", page.text
-        )
+        assert re.search(r"Cost now \$[0-9.]+ an hour at \$0.09 a kWh and PUE [0-9.]+; this month", page.text)
         for _ in range(11):  # node-0003 falls silent, and GPUs of others are lost
             await view.beat()
         page = await read(client, "/")
     assert re.search(r"At the wall ≥[0-9.]+ kW", page.text)
     assert re.search(r"GPU power ≥[0-9.]+ kW", page.text)
     assert re.search(
-        r"Cost now ≥\$[0-9.]+ an hour at \$0.09 a kWh and PUE [0-9.]+, without 1 node whose power is not known;", page.text
-    )  # fmt: skip
+        r"Cost now ≥\$[0-9.]+ an hour at \$0.09 a kWh and PUE [0-9.]+, without 1 node whose power is not known;",
+        page.text,
+    )
 
 
 @pytest.mark.parametrize(
@@ -682,9 +670,7 @@ async def test_a_hundred_viewers_cost_as_much_as_one(monkeypatch: pytest.MonkeyP
         await client.text("/circuits", headers=ANEW)
         assert len(calls) == 3
         plain = await client.text("/circuits", headers={"Accept-Encoding": "identity"})
-        assert "Content-Encoding" not in plain[2], (
-            "the compressed page is not sent to who can't read it"
-        )
+        assert "Content-Encoding" not in plain[2], "the compressed page is not sent to who can't read it"
 
 
 def test_every_page_of_the_menu_is_served() -> None:
@@ -693,9 +679,7 @@ def test_every_page_of_the_menu_is_served() -> None:
 
 def line(name: str, **more: object) -> NodeLine:
     """A healthy node."""
-    node = NodeReply(
-        name, NodeStatus.ONLINE, age_seconds=1.0, gpus=8, gpus_present=8, release="2026.2"
-    )
+    node = NodeReply(name, NodeStatus.ONLINE, age_seconds=1.0, gpus=8, gpus_present=8, release="2026.2")
     known = NodeLine(node, 4000.0, 60.0, 0, 0, ReleaseDrift.SAME)
     own = ("watts", "hottest", "pages", "tickets", "drift")
     fields = {key: more.pop(key) for key in own if key in more}
@@ -739,17 +723,12 @@ def test_ten_thousand_gpus_are_pages_of_nodes() -> None:
 
 def mapped(rack: str, node: str, values: list[float], **more: Any) -> NodeCells:
     """A node of the map whose GPUs are numbered."""
-    return NodeCells(
-        rack, node, values, [f"GPU-{node}-{place}" for place in range(len(values))], **more
-    )
+    return NodeCells(rack, node, values, [f"GPU-{node}-{place}" for place in range(len(values))], **more)
 
 
 def test_the_map_of_a_few_gpus_has_their_figures_as_links() -> None:
     """An unknown figure is `?`, hatched or framed, never a number."""
-    cells = [
-        mapped("r1", "b", [20.4, float("nan")], mark="page", marks={"GPU-b-1": "page"}),
-        mapped("", EVIL, [94.6]),
-    ]
+    cells = [mapped("r1", "b", [20.4, float("nan")], mark="page", marks={"GPU-b-1": "page"}), mapped("", EVIL, [94.6])]
     body = fleet_map(cells, "temperature")
     page = Page(body)
     assert page.faults == []
@@ -775,9 +754,7 @@ def test_the_map_of_many_gpus_is_a_picture_of_each_rack() -> None:
     assert "83 GPUs, 1 not known (hatched)" in page.text
     assert "nodes?q=r2" in page.links
     found = {
-        name: sum(
-            (int(end) - int(begin) + 1) // 6 for begin, end in re.findall(r"M(\d+) \d+H(\d+)", way)
-        )
+        name: sum((int(end) - int(begin) + 1) // 6 for begin, end in re.findall(r"M(\d+) \d+H(\d+)", way))
         for name, way in re.findall(r'<path class="(\w+)" d="([^"]+)"', body)
     }
     assert found == {"q5": 80, "qx": 1, "ticket": 1, "q2": 1}, "a cell for each GPU"
@@ -786,10 +763,7 @@ def test_the_map_of_many_gpus_is_a_picture_of_each_rack() -> None:
 
 
 def test_the_map_of_ten_thousand_gpus_is_small_on_the_wire() -> None:
-    cells = [
-        mapped(f"r{n // 8}", f"node-{n:04}", [40.0 + (n * 7 + k) % 50 for k in range(8)])
-        for n in range(1250)
-    ]
+    cells = [mapped(f"r{n // 8}", f"node-{n:04}", [40.0 + (n * 7 + k) % 50 for k in range(8)]) for n in range(1250)]
     body = fleet_map(cells, "temperature", MapForm.NAMED).encode()
     assert body.count(b"<") < 3000, "cells of one colour of a rack are one shape"
     assert len(gzip.compress(body, 6)) < 60_000

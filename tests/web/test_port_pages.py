@@ -39,12 +39,18 @@ DOWN, SLOW, UNREAD, WELL = (
 def with_ports(node: str) -> Inventory:
     ports = tuple(
         Port(
-            id=f"{PORT_PREFIX}{node}:0000:{number:02x}:00.0/1", adapter=f"mlx5_{number}", number=1, rail=number,
-            role="compute", gpu=f"GPU-{node}-{number % 2}", switch="leaf-1" if number < 3 else None,
-            switch_port=f"{number}/1", model="MT4129",
+            id=f"{PORT_PREFIX}{node}:0000:{number:02x}:00.0/1",
+            adapter=f"mlx5_{number}",
+            number=1,
+            rail=number,
+            role="compute",
+            gpu=f"GPU-{node}-{number % 2}",
+            switch="leaf-1" if number < 3 else None,
+            switch_port=f"{number}/1",
+            model="MT4129",
         )
         for number in range(4)
-    )  # fmt: skip
+    )
     return msgspec.structs.replace(inventory(node), ports=ports)
 
 
@@ -63,17 +69,23 @@ async def fabric() -> FakeView:
     first = view.fleet.nodes["n1"].inventory.ports[0]
     view.raised = [
         Alert(
-            key=f"port_down/n1/{first.id}", rule="port_down", state=AlertState.FIRING, severity=Severity.PAGE,
-            node="n1", subject=Subject.PORT, summary="port mlx5_0/1 is down", labels={"port": "mlx5_0/1"},
+            key=f"port_down/n1/{first.id}",
+            rule="port_down",
+            state=AlertState.FIRING,
+            severity=Severity.PAGE,
+            node="n1",
+            subject=Subject.PORT,
+            summary="port mlx5_0/1 is down",
+            labels={"port": "mlx5_0/1"},
         )
-    ]  # fmt: skip
+    ]
     return view
 
 
 async def test_ports_are_listed_worst_first_by_switch_and_rail() -> None:
     async with door(await fabric()) as client:
         _, found = await client.json("/api/v1/ports")
-        assert [line["name"] for line in found["lines"]] == [f"mlx5_{number}/1" for number in range(4)]  # fmt: skip
+        assert [line["name"] for line in found["lines"]] == [f"mlx5_{number}/1" for number in range(4)]
         worst, slow, unread, well = found["lines"]
         assert (worst["state"], worst["up"], worst["pages"], worst["gpu"]) == ("down", False, 1, 0)
         assert (slow["slow"], unread["state"], unread["up"]) == (True, "timed out", None)
@@ -103,12 +115,9 @@ def test_the_first_page_has_one_line_of_ports_whatever_is_wrong() -> None:
     ):
         ill = msgspec.structs.replace(rails[1], **fault)
         assert words in places_line([well, ill], "rail", 4)
-    leaves = [PortGroup(kind="switch", name=f"leaf-{n}", nodes=1, ports=2, up=1, down=1) for n in range(9)]  # fmt: skip
+    leaves = [PortGroup(kind="switch", name=f"leaf-{n}", nodes=1, ports=2, up=1, down=1) for n in range(9)]
     page = Page(places_line(leaves, "switch", 2))
-    assert (
-        "9 of 18 ports of 9 switches are up; 9 down: switches leaf-0 , leaf-1 and 7 more."
-        in page.text
-    )
+    assert "9 of 18 ports of 9 switches are up; 9 down: switches leaf-0 , leaf-1 and 7 more." in page.text
     assert page.links == ["ports?q=leaf-0", "ports?q=leaf-1"]
     assert "<img" not in places_line([msgspec.structs.replace(leaves[0], name=EVIL)], "switch", 2)
 
@@ -142,7 +151,9 @@ async def test_the_traffic_of_a_port_is_drawn_as_a_rate_with_the_speed_as_its_li
         status, body, _ = await client.text(f"/ports/{quote(last, safe='')}{span}")
     assert status == 200
     shown = points(body, "receive")
-    assert shown == pytest.approx({15.0: 40.0, 30.0: 40.0, 60.0: 40.0, 75.0: 40.0, 105.0: 40.0, 120.0: 40.0, 135.0: 40.0})  # fmt: skip
+    assert shown == pytest.approx(
+        {15.0: 40.0, 30.0: 40.0, 60.0: 40.0, 75.0: 40.0, 105.0: 40.0, 120.0: 40.0, 135.0: 40.0}
+    )
     assert "400" in body  # Gb/s, its speed
     assert "transmit" not in body.partition("Readings")[0]
 
@@ -179,7 +190,7 @@ def test_many_ports_have_pages() -> None:
 def test_the_score_is_drawn_over_time_and_a_gap_stays_a_gap() -> None:
     at = [n * 300 * 10**9 for n in range(5)]
     scores = (100, 90, None, 95, 100)
-    history = [FitnessSample(time, score, 1, 0, 0, 0) for time, score in zip(at, scores, strict=True)]  # fmt: skip
+    history = [FitnessSample(time, score, 1, 0, 0, 0) for time, score in zip(at, scores, strict=True)]
     drawn = fitness_chart(history)
     assert drawn.count('class="line"') == 2
     assert "up to 100.0" in drawn
@@ -190,16 +201,20 @@ def test_the_score_is_drawn_over_time_and_a_gap_stays_a_gap() -> None:
 
 def test_deviations_are_shown_by_kind_with_what_should_be() -> None:
     one = Deviation(node="n7", fact="driver", has="570", most_have=EVIL, nodes=9, of=10)
-    declared = Deviation(node="n8", fact="gpus", has="7", most_have="8", nodes=0, of=0, declared=True)  # fmt: skip
+    declared = Deviation(node="n8", fact="gpus", has="7", most_have="8", nodes=0, of=0, declared=True)
     group = NodeGroup(
-        name="DGX", nodes=10, evaluated=True, deviations=[one, declared],
-        mixed=[MixedFact(fact="bios", values={"1.2": 5, "1.3": 5})], unknown={"memory": 2},
-    )  # fmt: skip
+        name="DGX",
+        nodes=10,
+        evaluated=True,
+        deviations=[one, declared],
+        mixed=[MixedFact(fact="bios", values={"1.2": 5, "1.3": 5})],
+        unknown={"memory": 2},
+    )
     body = drift_body(DriftReply(at=1, nodes=10, groups=[group]))
     assert EVIL not in body
     for words in ("9 of 10", "declared", "5 x 1.2", "memory of 2 nodes", 'href="nodes/n7"'):
         assert words in body
-    assert "too few" in drift_body(DriftReply(at=1, nodes=1, groups=[NodeGroup(name="x", nodes=1, evaluated=False)]))  # fmt: skip
+    assert "too few" in drift_body(DriftReply(at=1, nodes=1, groups=[NodeGroup(name="x", nodes=1, evaluated=False)]))
 
 
 def test_the_speed_of_a_port_is_read_as_people_name_it() -> None:

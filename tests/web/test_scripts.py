@@ -25,14 +25,8 @@ def test_the_scripts_of_a_page_are_small() -> None:
 
 def checked(config: Path) -> tuple[int, str]:
     """Return how the type checker ends over the scripts that a configuration names, and what it prints."""
-    command: list[str | Path] = [
-        npm_packages.node_modules() / ".bin" / "tsc",
-        "--pretty",
-        "false",
-        "-p",
-        config,
-    ]
-    found = subprocess.run(command, cwd=config.parent, capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+    command: list[str | Path] = [npm_packages.node_modules() / ".bin" / "tsc", "--pretty", "false", "-p", config]
+    found = subprocess.run(command, cwd=config.parent, capture_output=True, text=True, timeout=300, check=False)
     return found.returncode, found.stdout + found.stderr
 
 

@@ -30,9 +30,7 @@ def colours(theme: int) -> dict[str, str]:
 def light(colour: str) -> float:
     """Return the relative luminance of a colour, by WCAG 2."""
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [
-        each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
-    ]
+    linear = [each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4 for each in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -44,9 +42,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(("least", "pairs"), [(4.5, WORDS), (3.0, MARKS)], ids=["words", "marks"])
-def test_words_and_marks_stand_out(
-    theme: int, least: float, pairs: dict[str, tuple[str, ...]]
-) -> None:
+def test_words_and_marks_stand_out(theme: int, least: float, pairs: dict[str, tuple[str, ...]]) -> None:
     its = colours(theme)
     faint = [
         f"{name} on {ground}: {contrast(its[name], its[ground]):.2f}"
@@ -62,5 +58,5 @@ def test_the_scale_of_the_map_is_told_apart_by_lightness(theme: int) -> None:
     """Each step goes on in the same direction, and by enough to be seen without colours."""
     its = [light(colours(theme)[step]) for step in STEPS]
     assert its in (sorted(its), sorted(its, reverse=True))
-    steps = [contrast(colours(theme)[one], colours(theme)[other]) for one, other in pairwise(STEPS)]  # fmt: skip
+    steps = [contrast(colours(theme)[one], colours(theme)[other]) for one, other in pairwise(STEPS)]
     assert min(steps) > 1.15

@@ -56,10 +56,7 @@ async def test_the_table_has_the_plans_figures_and_marks_the_first_that_holds() 
 def test_a_silent_node_hides_no_cap_of_the_others() -> None:
     """In whatever order they are named."""
     limits = np.array([np.nan, np.nan, 700.0, 700.0])
-    nodes = {
-        name: SimpleNamespace(rows={Table.GPU: row})
-        for name, row in (("a", slice(0, 2)), ("b", slice(2, 4)))
-    }
+    nodes = {name: SimpleNamespace(rows={Table.GPU: row}) for name, row in (("a", slice(0, 2)), ("b", slice(2, 4)))}
     fleet: Any = SimpleNamespace(nodes=nodes, column=lambda *_: limits)
     highest_first = [600.0, 490.0, 390.0, 280.0]
     assert caps_of(fleet, 0.0, ["a", "b"]) == caps_of(fleet, 0.0, ["b", "a"]) == highest_first

@@ -52,12 +52,7 @@ class DocumentPoller(ApiRequests):
     """Fetches the documents of the dashboard's state when they are due."""
 
     def __init__(
-        self,
-        url: str,
-        token: str | None,
-        changed: Callable[[], None],
-        clock: Callable[[], float],
-        every: float = 1.0,
+        self, url: str, token: str | None, changed: Callable[[], None], clock: Callable[[], float], every: float = 1.0
     ) -> None:
         super().__init__(url, token)
         self.state = DashboardState()
@@ -105,9 +100,7 @@ class DocumentPoller(ApiRequests):
                     for ask in self._all:
                         if self._due_at(ask) <= self._clock():
                             self._pending.add(ask.path)
-                            group.create_task(
-                                self._fetch_document(ask), name=f"dashboard {ask.path}"
-                            )
+                            group.create_task(self._fetch_document(ask), name=f"dashboard {ask.path}")
                     soon = min(map(self._due_at, self._all)) - self._clock()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(max(0.05, min(soon, SELDOM))):
@@ -213,12 +206,7 @@ class DashboardFeed(DocumentPoller):
     """Keeps the state up to date, and calls `changed` when it or the connection changes."""
 
     def __init__(
-        self,
-        url: str,
-        token: str | None,
-        changed: Callable[[], None],
-        clock: Callable[[], float],
-        every: float = 1.0,
+        self, url: str, token: str | None, changed: Callable[[], None], clock: Callable[[], float], every: float = 1.0
     ) -> None:
         super().__init__(url, token, changed, clock, every)
         self.connection = Connection(ConnectionState.CONNECTING, clock())
@@ -260,9 +248,7 @@ class DashboardFeed(DocumentPoller):
             wait = max(LEAST_WAIT, backoff.after(tries))
             now = self._clock()
             same = state is self.connection.state
-            self._set_connection(
-                Connection(state, self.connection.since if same else now, fault, now + wait, slow)
-            )
+            self._set_connection(Connection(state, self.connection.since if same else now, fault, now + wait, slow))
             await asyncio.sleep(wait)
 
     async def fetch_once(self) -> DashboardState:
@@ -323,9 +309,7 @@ class DashboardFeed(DocumentPoller):
                     self._data_came = self._clock()
                     self._part_came(READINGS)
             case StreamAlerts():
-                self.state = replace(
-                    self.state, alerts=tuple(message.alerts), at=max(self.state.at, message.at)
-                )
+                self.state = replace(self.state, alerts=tuple(message.alerts), at=max(self.state.at, message.at))
                 self._changed()
             case StreamEvents():
                 pass
@@ -350,8 +334,7 @@ class DashboardFeed(DocumentPoller):
 
     async def _fetch_nodes(self) -> None:
         nodes, wall = await asyncio.gather(
-            self.get("api/v1/nodes", NodesReply),
-            self.get(f"api/v1/fleet?table=node&columns={WALL}", FleetReply),
+            self.get("api/v1/nodes", NodesReply), self.get(f"api/v1/fleet?table=node&columns={WALL}", FleetReply)
         )
         self.state = self.state.with_nodes(nodes, wall)
         self._part_came(NODES)

@@ -79,9 +79,11 @@ class HttpConnection:
         line = await self._open()
         key = base64.b64encode(os.urandom(16)).decode()
         upgrade = {
-            "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Version": "13",
             "Sec-WebSocket-Key": key,
-        }  # fmt: skip
+        }
         try:
             line.send("GET", f"{self._base}/{path}", self._fixed() | upgrade, None)
             answer = await line.answer()
@@ -112,9 +114,7 @@ class HttpConnection:
 
     async def _open(self) -> _Line:
         context = self._context if self._secure else None
-        reader, writer = await asyncio.open_connection(
-            self.host, self.port, ssl=context, limit=_BUFFER
-        )
+        reader, writer = await asyncio.open_connection(self.host, self.port, ssl=context, limit=_BUFFER)
         return _Line(reader, writer)
 
     @cached_property
@@ -152,7 +152,7 @@ class _Line:
         """Whether the server keeps it open for another request."""
 
     def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> None:
-        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]  # fmt: skip
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         self.writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
 
     async def answer(self) -> HttpReply:

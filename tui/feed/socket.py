@@ -18,9 +18,7 @@ class SocketClosedError(ConnectionError):
 class Socket:
     """An open WebSocket."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most: int
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most: int) -> None:
         """`most`: bytes of a message."""
         self._reader, self._writer, self._most = reader, writer, most
 

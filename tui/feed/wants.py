@@ -41,10 +41,7 @@ class DocumentRequest:
 ALWAYS = (
     DocumentRequest(INCIDENTS, IncidentsReply, 1.0),
     DocumentRequest(
-        CIRCUITS,
-        CircuitsReply,
-        1.0,
-        ShortForm(circuit_columns.QUERY, CircuitsReply, circuit_columns.whole),
+        CIRCUITS, CircuitsReply, 1.0, ShortForm(circuit_columns.QUERY, CircuitsReply, circuit_columns.whole)
     ),
     DocumentRequest(POWER_PAGE, PowerReply, 5.0),
     DocumentRequest(BUDGETS, RowsReply, 5.0),

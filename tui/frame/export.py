@@ -21,8 +21,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def choices(view: View) -> list[tuple[str, str, str]]:
     """Return the formats of a view, for the palette: group, text, file suffix."""
-    found = [("picture", "SVG of the screen", "svg"), ("picture", "PNG of the screen", "png"),
-             ("text", "text of the screen", "txt")]  # fmt: skip
+    found = [
+        ("picture", "SVG of the screen", "svg"),
+        ("picture", "PNG of the screen", "png"),
+        ("text", "text of the screen", "txt"),
+    ]
     if view.table():
         return [("table", "CSV of all rows", "csv"), ("table", "JSON of all rows", "json"), *found]
     if view.record() is not None:
@@ -70,11 +73,7 @@ def _without_formula(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = clean(value)
-    return (
-        f"'{text}"
-        if text.startswith(_FORMULA) and not re.fullmatch(r"[-+][\d.,]+( \S+)?", text)
-        else text
-    )
+    return f"'{text}" if text.startswith(_FORMULA) and not re.fullmatch(r"[-+][\d.,]+( \S+)?", text) else text
 
 
 def text_of(app: App[None]) -> str:
@@ -83,9 +82,7 @@ def text_of(app: App[None]) -> str:
     return "\n".join(strip.text.rstrip() for strip in strips)
 
 
-_RUN = re.compile(
-    r'<text ([^>]*?)x="([0-9.]+)"([^>]*?) textLength="([0-9.]+)"([^>]*)>([^<]*)</text>'
-)
+_RUN = re.compile(r'<text ([^>]*?)x="([0-9.]+)"([^>]*?) textLength="([0-9.]+)"([^>]*)>([^<]*)</text>')
 _BRAILLE = re.compile("[\u2800-\u28ff]")
 
 

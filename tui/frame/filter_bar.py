@@ -29,9 +29,7 @@ class FilterBar(Vertical):
     """
     """For the application's style sheet: that of a widget yields to the one of `Input`."""
 
-    def __init__(
-        self, context: ViewContext, view: Callable[[], View], closed: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: ViewContext, view: Callable[[], View], closed: Callable[[], None]) -> None:
         """`view`: the one on the screen; `closed`: called when the line was closed."""
         super().__init__(id="filters")
         self.context, self._view, self._after = context, view, closed
@@ -45,9 +43,7 @@ class FilterBar(Vertical):
         """Yield the fault and the input."""
         yield Surface(self.context.tones, id="fault")
         yield Input(
-            id="filter",
-            placeholder="part of a name, or power>600 & rack=R16 | sev>=warn",
-            select_on_focus=False,
+            id="filter", placeholder="part of a name, or power>600 & rack=R16 | sev>=warn", select_on_focus=False
         )
 
     @property

@@ -18,9 +18,7 @@ from tui.state.incidents import counts
 from tui.time.screen_time import ScreenTime, countdown_now, outdated
 
 
-def header(
-    state: DashboardState, connection: Connection, moment: ScreenTime, width: int
-) -> list[list[Piece]]:
+def header(state: DashboardState, connection: Connection, moment: ScreenTime, width: int) -> list[list[Piece]]:
     """Draw two lines, or three from `WIDE` columns: cluster and age of data; GPUs and power; circuits,
     energy and alerts."""
     if state.status is None:
@@ -28,26 +26,20 @@ def header(
     since = countdown_now(state, connection, moment)
     if width < WIDE:
         first = [
-            *live(state, connection, moment), *_who(state, moment, short=True),
-            *_gpus(state, short=True), *_power(state, short=True),
-        ]  # fmt: skip
+            *live(state, connection, moment),
+            *_who(state, moment, short=True),
+            *_gpus(state, short=True),
+            *_power(state, short=True),
+        ]
         alerts = counts(state)
         room = width - sum(cell_len(text) for text, _ in alerts)
-        return [
-            [*_squeezed(first, room), *alerts],
-            _squeezed([*worst_line(state, since, 2), *energy(state)], width),
-        ]
-    first = [
-        *live(state, connection, moment),
-        *_who(state, moment, short=False),
-        *_nodes(state),
-    ]
+        return [[*_squeezed(first, room), *alerts], _squeezed([*worst_line(state, since, 2), *energy(state)], width)]
+    first = [*live(state, connection, moment), *_who(state, moment, short=False), *_nodes(state)]
     return [
         first,
         [*_gpus(state, short=False), *_power(state, short=False)],
-        [*worst_line(state, since, 2), *energy(state), ("  Alerts ", "dim"),
-         *counts(state, words=True)],
-    ]  # fmt: skip
+        [*worst_line(state, since, 2), *energy(state), ("  Alerts ", "dim"), *counts(state, words=True)],
+    ]
 
 
 def live(state: DashboardState, connection: Connection, moment: ScreenTime) -> list[Piece]:
@@ -69,11 +61,7 @@ def live(state: DashboardState, connection: Connection, moment: ScreenTime) -> l
 
 def connection_word(connection: Connection) -> str:
     """Return the state of the connection in a word."""
-    return (
-        "DISCONNECTED"
-        if connection.state is ConnectionState.LOST
-        else connection.state.value.upper()
-    )
+    return "DISCONNECTED" if connection.state is ConnectionState.LOST else connection.state.value.upper()
 
 
 def _who(state: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piece]:
@@ -92,12 +80,7 @@ def _who(state: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piec
     words: list[Piece] = [("no data yet  ", "stale")]
     if fresh is not None:
         words = [("data ", "dim"), (f"{short_duration(fresh)} old  ", late)]
-    return [
-        (f"{name}  ", "strong"),
-        *badge,
-        (f"{time_of_day(state.at, utc=moment.utc)}  ", "dim"),
-        *words,
-    ]
+    return [(f"{name}  ", "strong"), *badge, (f"{time_of_day(state.at, utc=moment.utc)}  ", "dim"), *words]
 
 
 def _nodes(state: DashboardState) -> list[Piece]:
@@ -139,19 +122,15 @@ def _gpus(state: DashboardState, *, short: bool) -> list[Piece]:
     assert status is not None  # noqa: S101 - checked by the caller
     count = state.gpu_counts
     pieces: list[Piece] = [
-        ("GPU " if short else "GPUs ", "dim"), (number(count["reporting"]), "strong"),
+        ("GPU " if short else "GPUs ", "dim"),
+        (number(count["reporting"]), "strong"),
         (f"/{number(status.gpus)} ", "dim"),
-    ]  # fmt: skip
+    ]
     if not short:
         pieces.append(("reporting  ", "dim"))
     if count["lost"]:
         pieces.append(
-            (
-                f"{CROSS}{number(count['lost'])} "
-                if short
-                else f"{CROSS}{number(count['lost'])} lost  ",
-                "down",
-            )
+            (f"{CROSS}{number(count['lost'])} " if short else f"{CROSS}{number(count['lost'])} lost  ", "down")
         )
     if count["silent"]:
         unread = f"▒{number(count['silent'])}"

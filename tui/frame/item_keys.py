@@ -57,10 +57,7 @@ class ItemKeys:
                 self._app.notify(export.write(choice[2], self._app, view), timeout=6, markup=False)
 
         self._app.push_screen(
-            Palette(
-                self._context.tones,
-                lambda text: [c for c in choices if text.casefold() in c[1].casefold()],
-            ),
+            Palette(self._context.tones, lambda text: [c for c in choices if text.casefold() in c[1].casefold()]),
             answered,
         )
 
@@ -93,9 +90,7 @@ class ItemKeys:
         if context.time.replaying:
             answered(context.shown.at)
         else:
-            form = TimeForm.to_compare(
-                context.tones, name, lambda: context.newest.at, utc=context.utc
-            )
+            form = TimeForm.to_compare(context.tones, name, lambda: context.newest.at, utc=context.utc)
             self._app.push_screen(form, answered)
 
     def do_tray(self) -> None:

@@ -37,11 +37,7 @@ class FrameLayout:
     """
 
     def __init__(
-        self,
-        screen: Screen[object],
-        context: ViewContext,
-        navigation: Navigation,
-        own: OwnAggregator | None = None,
+        self, screen: Screen[object], context: ViewContext, navigation: Navigation, own: OwnAggregator | None = None
     ) -> None:
         self._own = own
         self._screen, self._context, self._navigation = screen, context, navigation
@@ -83,9 +79,14 @@ class FrameLayout:
         """The message in place of the view while there is nothing to show."""
         context = self._context
         return lines.nothing_yet(
-            context.shown, context.feed.connection, context.feed.url, context.clock(),
-            recorded=context.time.recorded, past=context.time.replaying, own=self._own,
-        )  # fmt: skip
+            context.shown,
+            context.feed.connection,
+            context.feed.url,
+            context.clock(),
+            recorded=context.time.recorded,
+            past=context.time.replaying,
+            own=self._own,
+        )
 
     def arrange(self, *, asking: bool) -> bool:
         """Show the lines that this size and state need; returns whether the view is among them."""
@@ -106,29 +107,21 @@ class FrameLayout:
         """Draw all lines; each is painted only where it is displayed."""
         context, moment = self._context, self._context.moment
         state, newest, connection = context.shown, context.newest, context.feed.connection
-        self._lines["header"].show(
-            lambda width, _: self._with_path(header(state, connection, moment, width), width)
-        )
+        self._lines["header"].show(lambda width, _: self._with_path(header(state, connection, moment, width), width))
         own = self._own
         starting = own is not None and bool(own.waits) and self._lines["header"].display
         self._lines["start"].display = starting
         if own is not None and starting:
             self._lines["start"].show(lambda width, _: [start_line(own, width)])
-        warning = lines.band(
-            connection, moment.now, newest, utc=context.utc, recorded=context.time.recorded
-        )
+        warning = lines.band(connection, moment.now, newest, utc=context.utc, recorded=context.time.recorded)
         self._lines["band"].display = bool(warning)
         self._lines["band"].show(lambda _w, _h: [warning])
         instead = self._instead
         if instead is not None:
             self._lines["message"].show(lambda width, height: centred(instead, width, height))
-        self._lines["tiny"].show(
-            lambda width, height: lines.tiny(state, connection, moment, width, height)
-        )
+        self._lines["tiny"].show(lambda width, height: lines.tiny(state, connection, moment, width, height))
         if context.time.open:
-            self._lines["bar"].show(
-                lambda width, _: [lines.bar_line(context.time, newest, width, utc=context.utc)]
-            )
+            self._lines["bar"].show(lambda width, _: [lines.bar_line(context.time, newest, width, utc=context.utc)])
         self.draw_footer()
 
     def draw_footer(self) -> None:
@@ -137,9 +130,7 @@ class FrameLayout:
         keys = [key for key in view.legal() if not key.shy]
         place = view.place()
         right = f"{place} " if place else ""
-        self._lines["footer"].show(
-            lambda width, _: [footer(keys, right, width, write=self._context.write)]
-        )
+        self._lines["footer"].show(lambda width, _: [footer(keys, right, width, write=self._context.write)])
 
     def _with_path(self, drawn: list[list[Piece]], width: int) -> list[Line]:
         """Put the path of the view, and what is filtered, at the right end of the first line."""

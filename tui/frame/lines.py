@@ -7,12 +7,7 @@ from tui.feed.connection import Connection, ConnectionState
 from tui.frame.header import connection_word, live
 from tui.frame.start_line import OwnAggregator
 from tui.kit.surface import WIDE
-from tui.kit.text import (
-    DASH,
-    clean,
-    fit,
-    time_of,
-)
+from tui.kit.text import DASH, clean, fit, time_of
 from tui.kit.theme import Line, Piece
 from tui.state.circuits import worst_line
 from tui.state.dashboard_state import DashboardState
@@ -26,9 +21,7 @@ def band(
 ) -> list[Piece]:
     """Draw a warning while the screen is not current; nothing while it is. A recording stays valid
     while its server reads."""
-    if connection.state is ConnectionState.LIVE or (
-        connection.state is ConnectionState.CONNECTING and not state.ready
-    ):
+    if connection.state is ConnectionState.LIVE or (connection.state is ConnectionState.CONNECTING and not state.ready):
         return []
     if recorded and connection.slow:
         return [(f" READING {timer(now - connection.since)} ", "chip"), (" the recording", "dim")]
@@ -36,8 +29,10 @@ def band(
     retry = ""
     if connection.retry_at is not None and connection.retry_at > now:
         retry = f", trying again in {short_duration(connection.retry_at - now)}, R now"
-    return [(f" {connection_word(connection)} {timer(now - connection.since)}{last}{retry} ", "band"),
-            (f" {clean(connection.reason)}", "dim")]  # fmt: skip
+    return [
+        (f" {connection_word(connection)} {timer(now - connection.since)}{last}{retry} ", "band"),
+        (f" {clean(connection.reason)}", "dim"),
+    ]
 
 
 def tiny(
@@ -73,11 +68,7 @@ def nothing_yet(
     shown; `own`: the aggregator that our own command has started."""
     if own is not None and own.waits and not (state.ready and state.nodes):
         return [[(clean(own.waits), "strong")], [("web pages ", "dim"), (own.address, "strong")]]
-    if (
-        recorded
-        and not state.ready
-        and (connection.slow or connection.state is ConnectionState.CONNECTING)
-    ):
+    if recorded and not state.ready and (connection.slow or connection.state is ConnectionState.CONNECTING):
         return [[(f"reading the recording ({short_duration(now - connection.since)}) …", "strong")]]
     if connection.state is ConnectionState.REFUSED and not state.ready:
         return [
@@ -89,9 +80,14 @@ def nothing_yet(
     if not state.ready:
         lost = connection.state is ConnectionState.LOST
         words: list[list[Piece]] = [
-            [(f"{'no answer from' if lost else 'connecting to'} {clean(url)} "
-              f"({short_duration(now - connection.since)}) …", "strong")],
-        ]  # fmt: skip
+            [
+                (
+                    f"{'no answer from' if lost else 'connecting to'} {clean(url)} "
+                    f"({short_duration(now - connection.since)}) …",
+                    "strong",
+                )
+            ]
+        ]
         if lost:
             words.append([(clean(connection.reason), "dim")])
             words.append([("Is it running? ", "dim"), ("kilowatch aggregate", "strong")])
@@ -116,9 +112,7 @@ HINT = " [ ] step  { } jump  < > alert  ␣ play  T to  + - span  L live "
 def bar_line(clock: TimeControls, newest: DashboardState, width: int, *, utc: bool) -> Line:
     """Draw the time bar: its ends, marks of alerts, and the shown time."""
     if clock.fault:
-        words = (
-            f"{time_of(clock.at or 0, newest.at, utc=utc)} can't be loaded: {clean(clock.fault)}"
-        )
+        words = f"{time_of(clock.at or 0, newest.at, utc=utc)} can't be loaded: {clean(clock.fault)}"
         return [(fit(words, width), "stale")]
     first, last = clock.ends(newest)
     if last <= first and not len(clock.recent):

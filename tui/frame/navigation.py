@@ -53,9 +53,7 @@ class Navigation:
         return False
 
 
-def joined(
-    first: Sequence[Piece], kept: int, chips: Sequence[Piece], path: Sequence[str], width: int
-) -> Line:
+def joined(first: Sequence[Piece], kept: int, chips: Sequence[Piece], path: Sequence[str], width: int) -> Line:
     """Return the header's first line with the path at its end. `kept`: pieces at the end of `first` that
     stay; `chips`: pieces before the path."""
     cut = len(first) - kept

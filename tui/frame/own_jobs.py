@@ -173,12 +173,10 @@ class OwnJobs(App[None]):
         at = 0 if found is None else found.at
         rows = () if found is None else tuple(found.jobs)
         unknown = self._problem or LOADING
-        nothing = unknown if found is None else f"no job of {clean(self.user)} in the last 24 h, as far as nodes say"  # fmt: skip
+        nothing = unknown if found is None else f"no job of {clean(self.user)} in the last 24 h, as far as nodes say"
         with self.batch_update():
             self.table.display, self.page.display = not self._path, bool(self._path)
-            listing = job_listing(
-                rows, at, self.sort, reverse=self.reversed, nothing=clean(nothing)
-            )
+            listing = job_listing(rows, at, self.sort, reverse=self.reversed, nothing=clean(nothing))
             self.table.show(listing, faded=faded)
             if self._path:
                 self.page.show(lambda width, _: self._page_lines(width), faded=faded)
@@ -194,11 +192,7 @@ class OwnJobs(App[None]):
         found = self._jobs
         if self._problem:
             word = "○ REFUSED" if self._refused else "○ DISCONNECTED"
-            age = (
-                ""
-                if found is None
-                else f"  jobs as of {short_duration(self._clock() - self._came)} ago"
-            )
+            age = "" if found is None else f"  jobs as of {short_duration(self._clock() - self._came)} ago"
             return [[(word, "crit"), (age, "stale")], [(clean(self._problem), "dim")]]
         if found is None:
             return [[("○ CONNECTING", "stale")], []]

@@ -34,9 +34,7 @@ def find(state: DashboardState, text: str) -> list[Found]:
     their parts in order, as `dgx02` those of `dgx-h100-02`."""
     words = text.casefold().split()
     found: list[Found] = [("view", name, name) for name in _VIEWS]
-    found += [
-        ("key", f"{key.word} ({key.shown})", key.action) for key in KEYS if key.action in _DEEDS
-    ]
+    found += [("key", f"{key.word} ({key.shown})", key.action) for key in KEYS if key.action in _DEEDS]
     found += [("theme", name, name) for name in THEMES]
     hits: dict[tuple[str, str], Found] = {}
     for fits in (_fits, _fits_in_parts):
@@ -48,16 +46,10 @@ def find(state: DashboardState, text: str) -> list[Found]:
     return list(hits.values())[:MOST]
 
 
-def _things(
-    state: DashboardState, words: list[str], fits: Callable[[str, list[str]], bool]
-) -> list[Found]:
-    found: list[Found] = [
-        ("node", n.node, n.node) for n in state.nodes if fits(f"node {n.node}", words)
-    ]
+def _things(state: DashboardState, words: list[str], fits: Callable[[str, list[str]], bool]) -> list[Found]:
+    found: list[Found] = [("node", n.node, n.node) for n in state.nodes if fits(f"node {n.node}", words)]
     found += [("circuit", c.id, c.id) for c in state.circuits if fits(f"circuit {c.id}", words)]
-    found += [
-        ("incident", i.title, i.key) for i in state.incidents if fits(f"alert {i.title}", words)
-    ]
+    found += [("incident", i.title, i.key) for i in state.incidents if fits(f"alert {i.title}", words)]
     who = state.gpus.who
     exact = fits is _fits
     for row, uuid in enumerate(who.uuid):
@@ -68,9 +60,7 @@ def _things(
             found.append(("gpu", f"{name}  {uuid}", uuid))
     # The whole name first, then what begins with the text.
     text = " ".join(words)
-    return sorted(
-        found, key=lambda f: (f[1].casefold() != text, not f[1].casefold().startswith(text))
-    )
+    return sorted(found, key=lambda f: (f[1].casefold() != text, not f[1].casefold().startswith(text)))
 
 
 def _fits(text: str, words: list[str]) -> bool:
@@ -94,8 +84,7 @@ def _in_parts(text: str, word: str) -> bool:
         ends = {
             place
             for place, other in enumerate(text)
-            if other == sign
-            and ((first and place - 1 in ends) or (_begins(text, place) and place > min(ends)))
+            if other == sign and ((first and place - 1 in ends) or (_begins(text, place) and place > min(ends)))
         }
         if not ends:
             return False

@@ -37,9 +37,7 @@ def start_line(own: OwnAggregator, width: int) -> Line:
     return [(f" {fit(clean(own.waits), room)}", "chip"), (right, "chip")]
 
 
-def with_address(
-    drawn: Sequence[Sequence[Piece]], own: OwnAggregator | None, width: int
-) -> list[Line]:
+def with_address(drawn: Sequence[Sequence[Piece]], own: OwnAggregator | None, width: int) -> list[Line]:
     """Put the address at the right end of the first line of the header that has room."""
     lines: list[Line] = [list(line) for line in drawn]
     if own is None or own.waits:

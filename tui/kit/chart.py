@@ -40,9 +40,7 @@ def resample(at: Floats, values: Floats, start: float, end: float, points: int) 
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def held(
-    at: Floats, values: Floats, start: float, end: float, points: int, hold: float | Floats
-) -> Floats:
+def held(at: Floats, values: Floats, start: float, end: float, points: int, hold: float | Floats) -> Floats:
     """Return a value for each of `points` equal times: the mean of its readings; where it has none, the
     reading before it, which holds for `hold` (one for all, or one each), and no longer. An absent
     reading holds too: a gap is never drawn over."""
@@ -95,18 +93,11 @@ def chart(
     `as_text` writes a value of the scale in at most six signs."""
     room, tall = max(1, width - 7), max(1, height - (1 if times else 0))
     lines: list[Line] = []
-    rows = {
-        line_of(mark.value, span, tall): mark for mark in marks if span[0] <= mark.value <= span[1]
-    }
+    rows = {line_of(mark.value, span, tall): mark for mark in marks if span[0] <= mark.value <= span[1]}
     drawn = dots(values, span, room, tall)
     names = labels(drawn, rows, room)
     for y, signs in enumerate(drawn):
-        lines.append(
-            [
-                (tick(y, span, tall, as_text), "dim"),
-                *_crossed(signs, rows.get(y), names.get(y, [])),
-            ]
-        )
+        lines.append([(tick(y, span, tall, as_text), "dim"), *_crossed(signs, rows.get(y), names.get(y, []))])
     if times:
         lines.append([(" " * 7 + spread(times, room), "dim")])
     return lines
@@ -132,9 +123,7 @@ def labels(drawn: Sequence[str], rows: Mapping[int, Mark], past: int) -> dict[in
     for y, mark in rows.items():
         text = f" {mark.label} "
         blank = " " * len(text)
-        near = [
-            at for at in (y, y - 1, y + 1) if at == y or (at not in rows and 0 <= at < len(drawn))
-        ]
+        near = [at for at in (y, y - 1, y + 1) if at == y or (at not in rows and 0 <= at < len(drawn))]
         for line, end in [(at, end) for end in (past, None) for at in near]:
             column = drawn[line].rfind(blank, 0, end)
             if column >= 0:

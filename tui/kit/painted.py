@@ -22,9 +22,7 @@ class Painted(Strip):
 
     __slots__ = ("_final",)
 
-    def __init__(
-        self, segments: Iterable[Segment], cell_length: int | None = None, *, final: bool = False
-    ) -> None:
+    def __init__(self, segments: Iterable[Segment], cell_length: int | None = None, *, final: bool = False) -> None:
         """`final`: whether all colours are true colours and none is dimmed, so that no filter changes it."""
         super().__init__(segments, cell_length)
         self._final = final

@@ -155,10 +155,7 @@ class Tones:
                 "panel": Style(bgcolor=theme.panel),
             }
         else:
-            self._bases |= {
-                "cursor": Style(reverse=True), "cursor_idle": Style(underline=True),
-                "panel": Style.null(),
-            }  # fmt: skip
+            self._bases |= {"cursor": Style(reverse=True), "cursor_idle": Style(underline=True), "panel": Style.null()}
 
     @staticmethod
     def _base(background: str) -> Style:

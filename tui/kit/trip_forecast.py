@@ -12,17 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from power.forecast import AHEAD_SECONDS, WINDOW_SECONDS, trends
-from tui.kit.chart import (
-    LEFT_DOTS,
-    RIGHT_DOTS,
-    Floats,
-    Mark,
-    dots,
-    joined,
-    labels,
-    line_of,
-    tick,
-)
+from tui.kit.chart import LEFT_DOTS, RIGHT_DOTS, Floats, Mark, dots, joined, labels, line_of, tick
 from tui.kit.theme import Line, Piece
 
 REACH = AHEAD_SECONDS
@@ -94,9 +84,16 @@ class Flag:
 
 
 def fan_chart(
-    past: Floats, fan: Fan | None, ahead: float, span: tuple[float, float], width: int, height: int,
-    as_text: Callable[[float], str], marks: Sequence[Mark] = (), flag: Flag | None = None,
-) -> list[Line]:  # fmt: skip
+    past: Floats,
+    fan: Fan | None,
+    ahead: float,
+    span: tuple[float, float],
+    width: int,
+    height: int,
+    as_text: Callable[[float], str],
+    marks: Sequence[Mark] = (),
+    flag: Flag | None = None,
+) -> list[Line]:
     """Draw `height` lines: a scale, the past (two values a sign), now, and the forecast.
 
     `marks`: limits, the lowest first. A forecast above a limit has the tone of that limit.
@@ -126,7 +123,7 @@ def fan_chart(
     return lines
 
 
-def _band(fan: Fan | None, seconds: Floats, span: tuple[float, float], width: int, height: int) -> list[str]:  # fmt: skip
+def _band(fan: Fan | None, seconds: Floats, span: tuple[float, float], width: int, height: int) -> list[str]:
     """Draw the fan: its middle solid, the rest every other dot."""
     full = height * 4
     grid = np.zeros((full, 2 * width), bool)
@@ -152,7 +149,7 @@ def _band(fan: Fan | None, seconds: Floats, span: tuple[float, float], width: in
 
 
 def _above(value: float, marks: Sequence[Mark]) -> str:
-    tones = [{"warn": "bar_warn", "crit": "bar_crit"}.get(m.tone, "bar") for m in marks if value > m.value]  # fmt: skip
+    tones = [{"warn": "bar_warn", "crit": "bar_crit"}.get(m.tone, "bar") for m in marks if value > m.value]
     return tones[-1] if tones else "bar"
 
 
@@ -167,9 +164,7 @@ def _columns(flag: Flag | None, ahead: float, after: int) -> tuple[int, int]:
 
 def _cross(cells: list[Piece], mark: Mark) -> None:
     """Draw a limit: dashes where the line is free; dots stay, in the limit's tone."""
-    cells[:] = [
-        ("┄" if text == " " else text, tone if text == "│" else mark.tone) for text, tone in cells
-    ]
+    cells[:] = [("┄" if text == " " else text, tone if text == "│" else mark.tone) for text, tone in cells]
 
 
 def _plant(cells: list[Piece], first: int, last: int, tone: str, *, top: bool) -> None:

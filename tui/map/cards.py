@@ -27,34 +27,27 @@ TWO_TRACES = 9
 TRACED = (readings.POWER, readings.TEMPERATURE)
 """Metrics that a card draws over time."""
 _DEGREES = (20.0, 100.0)
-FACTS = (
-    "gpu_memory_temperature_celsius",
-    "gpu_fan_speed_ratio",
-    "gpu_pcie_link_generation",
-    "gpu_pcie_link_width",
-)
+FACTS = ("gpu_memory_temperature_celsius", "gpu_fan_speed_ratio", "gpu_pcie_link_generation", "gpu_pcie_link_width")
 """Further metrics of a card that has room."""
-_FRAMES = {
-    RowStatus.WARN: "warn",
-    RowStatus.CRIT: "crit",
-    RowStatus.DOWN: "down",
-    RowStatus.STALE: "stale",
-}
+_FRAMES = {RowStatus.WARN: "warn", RowStatus.CRIT: "crit", RowStatus.DOWN: "down", RowStatus.STALE: "stale"}
 
 
 def columns_of(count: int, width: int, height: int) -> int:
     """Return how many cards fit beside each other; 0 when they don't fit at all."""
     across = max(1, min(width // NARROW, count))
     across = -(-count // -(-count // across)) if count else across  # rows of one length
-    return (
-        across
-        if 0 < count <= MOST and -(-count // across) * TALL <= height and width >= NARROW
-        else 0
-    )
+    return across if 0 < count <= MOST and -(-count // across) * TALL <= height and width >= NARROW else 0
 
 
-def cards(state: DashboardState, rows: Sequence[int], width: int, across: int, past: Floats | None,
-          cursor: int | None, tall: int = TALL) -> list[Line]:  # fmt: skip
+def cards(
+    state: DashboardState,
+    rows: Sequence[int],
+    width: int,
+    across: int,
+    past: Floats | None,
+    cursor: int | None,
+    tall: int = TALL,
+) -> list[Line]:
     """Draw a card of `tall` lines for each row. `past`: earlier values by time, metric of `TRACED` and row."""
     size = width // across
     lines: list[Line] = []
@@ -67,9 +60,7 @@ def cards(state: DashboardState, rows: Sequence[int], width: int, across: int, p
     return lines
 
 
-def _card(
-    state: DashboardState, row: int, width: int, past: Floats | None, here: bool, tall: int
-) -> list[list[Piece]]:
+def _card(state: DashboardState, row: int, width: int, past: Floats | None, here: bool, tall: int) -> list[list[Piece]]:
     gpus = state.gpus
     status = RowStatus(state.gpu_status[row])
     frame = "here" if here else _FRAMES.get(status, "frame")
@@ -80,11 +71,7 @@ def _card(
     model = short_model(gpus.who.name[row]).removeprefix("GeForce ")
     name = f" gpu{gpus.who.gpu[row]} {clean(model)} "
     many = len(state.nodes) > 1
-    name = (
-        f" {fit(clean(gpus.who.node[row]), min(12, len(gpus.who.node[row])), tail=True)}{name}"
-        if many
-        else name
-    )
+    name = f" {fit(clean(gpus.who.node[row]), min(12, len(gpus.who.node[row])), tail=True)}{name}" if many else name
     word = f" {gpu_mark(state, row)[0]} "
     title = fit(name, min(cell_len(name), width - 2 - cell_len(word)))
     rule = "─" * max(0, width - 2 - cell_len(title) - cell_len(word))
@@ -109,11 +96,7 @@ def _card(
           [_facts(state, row, limit_words, caution), *_trace(past, limit, inner, tall - TALL)]),
         [(f"╰{'─' * (width - 2)}╯", frame)],
     ]  # fmt: skip
-    return [
-        rows[0],
-        *([("│ ", frame), *_filled(middle, inner), (" │", frame)] for middle in rows[1:-1]),
-        rows[-1],
-    ]
+    return [rows[0], *([("│ ", frame), *_filled(middle, inner), (" │", frame)] for middle in rows[1:-1]), rows[-1]]
 
 
 def _facts(state: DashboardState, row: int, limited: str, caution: str) -> list[Piece]:
@@ -121,7 +104,7 @@ def _facts(state: DashboardState, row: int, limited: str, caution: str) -> list[
     clock = value(readings.CLOCK, row)
     memory, fan = (value(metric, row) for metric in FACTS[:2])
     bus = pcie_row(lambda metric: value(metric, row))
-    pieces: list[Piece] = [(megahertz(clock), ""), (" ", ""), (limited, caution)]  # fmt: skip
+    pieces: list[Piece] = [(megahertz(clock), ""), (" ", ""), (limited, caution)]
     if memory is not None:
         pieces.append((f"  mem {celsius(memory)}", ""))
     if bus.value:

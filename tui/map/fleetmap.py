@@ -27,9 +27,7 @@ from tui.state.metrics import METRICS, STATE, group_names
 from tui.tables.listing import gpu_mark
 
 
-def placed(
-    state: DashboardState, group: str, metric: str, zoom: Zoom | None, width: int, height: int
-) -> Grid:
+def placed(state: DashboardState, group: str, metric: str, zoom: Zoom | None, width: int, height: int) -> Grid:
     """Place the GPUs of a state. `metric`: by which they are sorted where the group is `value`."""
     order = state.gpus.order
     names = group_names(state, group)
@@ -136,8 +134,9 @@ class FleetMap(Surface, can_focus=True):
             return rows * self._tall
         return min(most, max(1, self._layout(width, most).height))
 
-    def present(self, state: DashboardState, dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None, *,
-                faded: bool) -> None:  # fmt: skip
+    def present(
+        self, state: DashboardState, dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None, *, faded: bool
+    ) -> None:
         """Show a state; `dimmed`: GPUs that a filter leaves out."""
         self.state, self.dimmed = state, dimmed
         self._remember(state)
@@ -253,9 +252,7 @@ class FleetMap(Surface, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Put the cursor where the mouse is; a second click opens the GPU."""
         if (across := self.across) > 0:
-            place = event.y // self._tall * across + min(
-                across - 1, event.x // (self.size.width // across)
-            )
+            place = event.y // self._tall * across + min(across - 1, event.x // (self.size.width // across))
             order = self.state.gpus.order
             row = int(order[place]) if place < len(order) else None
         else:

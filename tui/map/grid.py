@@ -80,9 +80,8 @@ GAPS: tuple[int | None, ...] = (1, 0, None)
 
 
 def lay_out(
-    order: Ints, node: Ints, group: Ints, names: Sequence[str], width: int, height: int,
-    zoom: Zoom | None = None,
-) -> Grid:  # fmt: skip
+    order: Ints, node: Ints, group: Ints, names: Sequence[str], width: int, height: int, zoom: Zoom | None = None
+) -> Grid:
     """Place the GPUs, finest zoom first, until all fit into `width` x `height` with the names of their groups.
 
     `order`: row numbers as they follow each other; `node` and `group`: a number of each, in that
@@ -102,9 +101,7 @@ def lay_out(
     raise AssertionError("the loop ends with the coarsest zoom")
 
 
-def _grid(
-    zoom: Zoom, order: Ints, node: Ints, group: Ints, names: Sequence[str], width: int, height: int
-) -> Grid:
+def _grid(zoom: Zoom, order: Ints, node: Ints, group: Ints, names: Sequence[str], width: int, height: int) -> Grid:
     match zoom:
         case Zoom.DIGITS:
             cells, owner, wide = order[:, None], group, 5
@@ -158,9 +155,7 @@ def _chunks(order: Ints, owner: Ints, size: int) -> tuple[Ints, Ints]:
     return cells, first
 
 
-def _by_group(
-    cells: Ints, owner: Ints, names: Sequence[str], width: int, wide: int
-) -> Grouped | None:
+def _by_group(cells: Ints, owner: Ints, names: Sequence[str], width: int, wide: int) -> Grouped | None:
     """Start a line for each group, with its name before it."""
     if not len(cells):
         return None
@@ -183,9 +178,7 @@ def _by_group(
     return np.stack(lines), tuple(labels), ()
 
 
-def _wrapped(
-    cells: Ints, owner: Ints, names: Sequence[str], width: int, wide: int, gap: int | None
-) -> Grouped:
+def _wrapped(cells: Ints, owner: Ints, names: Sequence[str], width: int, wide: int, gap: int | None) -> Grouped:
     """Fill lines with groups as a text with words; the name of the first one stands before each line."""
     bounds = [*np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]).tolist(), len(cells)]
     margin = min(max(len(names[int(owner[b])]) for b in bounds[:-1]), max(8, width // 5)) + 1
@@ -207,9 +200,7 @@ def _wrapped(
     return slots.reshape(rows, columns, -1), tuple(labels), ()
 
 
-def _side_by_side(
-    lines: Ints, labels: tuple[str, ...], _: object, width: int, wide: int
-) -> Grouped:
+def _side_by_side(lines: Ints, labels: tuple[str, ...], _: object, width: int, wide: int) -> Grouped:
     """Put groups into columns, as many as fit, each with a border and its name before it."""
     name = max(map(len, labels)) + 2
     before = -(-name // wide)

@@ -26,9 +26,7 @@ _CHIPS = {STALE: "stale_chip", WARN: "warn_chip", CRIT: "crit_chip", DOWN: "down
 _SIGNS = {STALE: "▒", WARN: "!", CRIT: "▲", DOWN: "\u00d7"}
 
 
-def quantise(
-    values: npt.NDArray[np.float64], span: tuple[float, float], before: Bytes | None
-) -> Bytes:
+def quantise(values: npt.NDArray[np.float64], span: tuple[float, float], before: Bytes | None) -> Bytes:
     """Return the level of each value on a fixed span. A value that moves a little over a border
     keeps the level of `before`, so that noise repaints nothing."""
     scaled = (values - span[0]) / (span[1] - span[0]) * STEPS
@@ -100,9 +98,14 @@ def _captioned(pieces: list[Piece], captions: Sequence[tuple[int, str]]) -> list
 
 
 def _halves(
-    grid: Grid, cells: HeatmapCells, y: int, status: npt.NDArray[np.int8],
-    worst: npt.NDArray[np.int8], here: int | None, shaded: bool,
-) -> list[Piece]:  # fmt: skip
+    grid: Grid,
+    cells: HeatmapCells,
+    y: int,
+    status: npt.NDArray[np.int8],
+    worst: npt.NDArray[np.int8],
+    here: int | None,
+    shaded: bool,
+) -> list[Piece]:
     """Draw two GPUs a cell. Equal neighbours are one run of text: 8 times fewer bytes."""
     code = _levels(cells, grid.slots[y])
     key = code[:, 0].astype(np.int64) * 16 + code[:, 1]
@@ -144,9 +147,14 @@ def _runs(key: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def _plain(
-    grid: Grid, cells: HeatmapCells, y: int, status: npt.NDArray[np.int8],
-    worst: npt.NDArray[np.int8], here: int | None, shaded: bool,
-) -> list[Piece]:  # fmt: skip
+    grid: Grid,
+    cells: HeatmapCells,
+    y: int,
+    status: npt.NDArray[np.int8],
+    worst: npt.NDArray[np.int8],
+    here: int | None,
+    shaded: bool,
+) -> list[Piece]:
     """Draw one sign or more a cell: digits, dots, groups, and halves without colour."""
     code = _levels(cells, grid.slots[y])
     pieces: list[Piece] = []
@@ -163,9 +171,8 @@ def _plain(
 
 
 def _cell(
-    grid: Grid, cells: HeatmapCells, y: int, x: int, code: Bytes,
-    status: npt.NDArray[np.int8], worst: int, shaded: bool,
-) -> Piece:  # fmt: skip
+    grid: Grid, cells: HeatmapCells, y: int, x: int, code: Bytes, status: npt.NDArray[np.int8], worst: int, shaded: bool
+) -> Piece:
     blank = " " * grid.wide
     if worst < 0:
         return blank, ""

@@ -74,9 +74,7 @@ class KnownPast:
 class Fetching:
     """Single requests, whose answers go to `cache` or `known`."""
 
-    def __init__(
-        self, api: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, api: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]) -> None:
         self._api, self._changed, self._clock = api, changed, clock
         self.cache = FrameCache()
         self.known = KnownPast()
@@ -106,8 +104,7 @@ class Fetching:
         times = f"from={seconds(first * step)}&to={seconds(last * step)}&step={step / SECOND:g}s"
         path = f"api/v1/fleet/frames?{times}&packed=true"
         gpus, nodes = await asyncio.gather(
-            self._get(f"{path}&columns={','.join(COLUMNS)}"),
-            self._get(f"{path}&table=node&columns={WALL},{HEARD}"),
+            self._get(f"{path}&columns={','.join(COLUMNS)}"), self._get(f"{path}&table=node&columns={WALL},{HEARD}")
         )
 
         def made() -> tuple[list[CachedFrame], int | None, set[tuple[int, int]]]:

@@ -32,9 +32,7 @@ LOADS_EVERY = 600 * SECOND
 class Past(Fetching):
     """The past of one aggregator."""
 
-    def __init__(
-        self, api: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, api: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]) -> None:
         super().__init__(api, changed, clock)
         self.came = 0
         """Requests that were answered or failed."""
@@ -78,11 +76,7 @@ class Past(Fetching):
 
     def _docs(self, at: int, only: tuple[DocumentRequest, ...] | None = None) -> dict[str, Doc]:
         documents = (*self._wants.documents, *CIRCUIT_DOCUMENTS) if only is None else only
-        found = {
-            ask.path: Doc(NOT_KEPT, 0.0)
-            for ask in documents
-            if then(ask, at, self._newest.at) is None
-        }
+        found = {ask.path: Doc(NOT_KEPT, 0.0) for ask in documents if then(ask, at, self._newest.at) is None}
         for request in self._past_requests(documents, at):
             if request.path in self.known.docs:
                 found[request.stands_for] = Doc(self.known.docs[request.path], 0.0)
@@ -129,9 +123,7 @@ class Past(Fetching):
         woken = asyncio.ensure_future(self._wake.wait())
         try:
             await asyncio.wait(
-                {woken} if task is None else {woken, task},
-                timeout=1.0,
-                return_when=asyncio.FIRST_COMPLETED,
+                {woken} if task is None else {woken, task}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             woken.cancel()
@@ -162,9 +154,7 @@ class Past(Fetching):
             requests = self._past_requests((*CIRCUIT_DOCUMENTS, *wants.documents), wants.at)
             jobs += [("doc", each.path) for each in requests if each.path not in known.docs]
         jobs += loads
-        if self.cache.holds(
-            3 * self._frames_per_request
-        ):  # else what comes next would go before it is seen
+        if self.cache.holds(3 * self._frames_per_request):  # else what comes next would go before it is seen
             for at in wants.frames:
                 jobs += self._frames(at)
         return jobs
@@ -199,11 +189,7 @@ class Past(Fetching):
             await do[kind]()
             self.known.faults.pop(job, None)
         except (OSError, msgspec.DecodeError, ValueError, KeyError) as error:
-            words = (
-                why(error)
-                if isinstance(error, OSError)
-                else f"its answer is not understood: {error}"
-            )
+            words = why(error) if isinstance(error, OSError) else f"its answer is not understood: {error}"
             self.known.faults[job] = (self._clock() + AGAIN, words)
         self.came += 1
         self._changed()

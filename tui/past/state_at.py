@@ -22,16 +22,11 @@ from tui.state.readings import POWER
 NOT_KEPT = ErrorDetail("past", "nothing of this is kept", "L goes back to now.")
 """In place of what is not stored for a past time."""
 
-NOT_STORED = ErrorDetail(
-    "circuits", "nothing of them is stored for this time", "L goes back to now."
-)
+NOT_STORED = ErrorDetail("circuits", "nothing of them is stored for this time", "L goes back to now.")
 
 
 def state_then(
-    newest: DashboardState,
-    frame: CachedFrame,
-    incidents: Sequence[Incident] | None,
-    docs: Mapping[str, Doc],
+    newest: DashboardState, frame: CachedFrame, incidents: Sequence[Incident] | None, docs: Mapping[str, Doc]
 ) -> DashboardState:
     """Return the state. `incidents`: None while they are not loaded; `docs`: the documents of that
     time."""
@@ -41,22 +36,25 @@ def state_then(
     open_then = [each for each in were if each is not None]
     power = newest.doc(POWER_PAGE, PowerReply) or PowerReply()
     watts = {node: value for node, value in frame.nodes.items() if value is not None}
-    kept = {
-        TODAY: Doc(NOT_KEPT, 0.0),
-        POWER_PAGE: Doc(msgspec.structs.replace(power, wall_watts=None), 0.0),
-    }
+    kept = {TODAY: Doc(NOT_KEPT, 0.0), POWER_PAGE: Doc(msgspec.structs.replace(power, wall_watts=None), 0.0)}
     if incidents is not None:
         kept[INCIDENTS] = Doc(IncidentsReply(frame.at, open_then), 0.0)
     listed = docs.get(CIRCUITS)
-    if newest.circuits and listed is not None and isinstance(listed.value, CircuitsReply) \
-            and not listed.value.circuits:  # circuits exist, but were not stored  # fmt: skip
+    if (
+        newest.circuits and listed is not None and isinstance(listed.value, CircuitsReply) and not listed.value.circuits
+    ):  # circuits exist, but were not stored
         kept[CIRCUITS] = Doc(NOT_STORED, 0.0)
         docs = {path: doc for path, doc in docs.items() if path != CIRCUITS}
     return DashboardState(
         status=None if newest.status is None else _status(newest.status, frame, gpus, nodes),
-        nodes=nodes, wall=watts, gpus=gpus, docs={**kept, **docs},
-        alerts=tuple(alerts_then(open_then)), at=frame.at, ready=True,
-    )  # fmt: skip
+        nodes=nodes,
+        wall=watts,
+        gpus=gpus,
+        docs={**kept, **docs},
+        alerts=tuple(alerts_then(open_then)),
+        at=frame.at,
+        ready=True,
+    )
 
 
 # -- Alerts --------------------------------------------------------------------------------------
@@ -74,9 +72,13 @@ def incident_then(incident: Incident, at: int) -> Incident | None:
     if taken is not None and not taken.at <= at < (taken.until or 1 << 62):
         taken = None
     return msgspec.structs.replace(
-        incident, ended=None, changed=min(incident.changed, at), alerts=alerts,
-        firing=max(fires, incident.firing + fires - listed), acknowledged=taken,
-    )  # fmt: skip
+        incident,
+        ended=None,
+        changed=min(incident.changed, at),
+        alerts=alerts,
+        firing=max(fires, incident.firing + fires - listed),
+        acknowledged=taken,
+    )
 
 
 def alert_then(alert: Alert, began: int, at: int) -> Alert | None:
@@ -108,25 +110,23 @@ def alerts_then(incidents: Iterable[Incident]) -> list[Alert]:
 
 def _there(gpus: Gpus) -> Gpus:
     """Return the GPUs without those that came only later."""
-    kept = [
-        row for row in range(len(gpus)) if gpus.reporting[row] or gpus.gap(POWER, row) != "not_read"
-    ]
+    kept = [row for row in range(len(gpus)) if gpus.reporting[row] or gpus.gap(POWER, row) != "not_read"]
     if len(kept) == len(gpus):
         return gpus
     who = gpus.who
     place = {str(row): str(number) for number, row in enumerate(kept)}
     gaps = {
-        name: {
-            place.get(row, row): why for row, why in reasons.items() if row in place or row == "*"
-        }
+        name: {place.get(row, row): why for row, why in reasons.items() if row in place or row == "*"}
         for name, reasons in gpus.gaps.items()
     }
     columns = {name: values[kept] for name, values in gpus.columns.items()}
     rows = GpuRows(
-        [who.node[row] for row in kept], [who.gpu[row] for row in kept],
-        [who.uuid[row] for row in kept], [who.name[row] for row in kept],
+        [who.node[row] for row in kept],
+        [who.gpu[row] for row in kept],
+        [who.uuid[row] for row in kept],
+        [who.name[row] for row in kept],
         [who.present[row] for row in kept],
-    )  # fmt: skip
+    )
     return Gpus(gpus.version - 1 - len(kept), rows, columns, gaps)
 
 
@@ -142,15 +142,11 @@ def _nodes(newest: DashboardState, frame: CachedFrame, gpus: Gpus) -> tuple[Node
             age_seconds=None,
             gpus=count[node],
         )
-        for node in sorted(
-            {*count, *heard}, key=lambda name: (newest.node_row.get(name, len(today)), name)
-        )
+        for node in sorted({*count, *heard}, key=lambda name: (newest.node_row.get(name, len(today)), name))
     )
 
 
-def _status(
-    status: StatusReply, frame: CachedFrame, gpus: Gpus, nodes: Sequence[NodeReply]
-) -> StatusReply:
+def _status(status: StatusReply, frame: CachedFrame, gpus: Gpus, nodes: Sequence[NodeReply]) -> StatusReply:
     online = sum(line.state == "online" for line in nodes)
     reporting = int(gpus.reporting.sum())
     model = ModelSummary(

@@ -185,7 +185,4 @@ async def _answers(view: View, requests: Sequence[Request]) -> list[str]:
 
 
 def _report(view: View, message: str, *, failed: bool) -> None:
-    view.notify(
-        message, severity="error" if failed else "information", timeout=8 if failed else 4,
-        markup=False,
-    )  # fmt: skip
+    view.notify(message, severity="error" if failed else "information", timeout=8 if failed else 4, markup=False)

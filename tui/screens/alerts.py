@@ -14,14 +14,7 @@ from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import Drawing
 from tui.kit.text import clean
 from tui.kit.theme import Piece
-from tui.screens.actions import (
-    acknowledge,
-    acknowledge_marked,
-    runbook,
-    silence,
-    silence_marked,
-    unsilence,
-)
+from tui.screens.actions import acknowledge, acknowledge_marked, runbook, silence, silence_marked, unsilence
 from tui.screens.incident import incident_lines
 from tui.screens.incident_timeline import path_of, timeline_request
 from tui.screens.lists import VERY_WIDE, ListView
@@ -42,9 +35,7 @@ def where(incident: Incident) -> str:
 class AlertSource:
     """The data of the cells."""
 
-    def __init__(
-        self, state: DashboardState, incidents: list[Incident], marked: frozenset[str]
-    ) -> None:
+    def __init__(self, state: DashboardState, incidents: list[Incident], marked: frozenset[str]) -> None:
         self.state, self.incidents, self.marked = state, incidents, marked
 
 
@@ -98,10 +89,7 @@ class AlertsView(ListView):
     def wants(self) -> Wants:
         """Return silences, and the timeline of the incident beside the table."""
         timeline = (timeline_request(self.beside),) if self.beside is not None else ()
-        return Wants(
-            nodes=(),
-            documents=(DocumentRequest(SILENCES, SilencesReply, 2.0), *timeline, *self.also()),
-        )
+        return Wants(nodes=(), documents=(DocumentRequest(SILENCES, SilencesReply, 2.0), *timeline, *self.also()))
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """Return open incidents, worst first."""
@@ -118,18 +106,19 @@ class AlertsView(ListView):
             mask &= np.array([i.severity == "page" for i in incidents], bool).reshape(len(mask))
         silenced = self._silenced
         nothing = "no alerts" + (f"; {silenced} in force" if silenced else "")
-        resolved = max(
-            (a for a in state.alerts if a.state == "resolved"),
-            key=lambda a: a.changed,
-            default=None,
-        )
+        resolved = max((a for a in state.alerts if a.state == "resolved"), key=lambda a: a.changed, default=None)
         if resolved is not None:
-            nothing += (
-                f"; the last one resolved at {time_of_day(resolved.changed, utc=self.context.utc)}"
-            )
+            nothing += f"; the last one resolved at {time_of_day(resolved.changed, utc=self.context.utc)}"
         nothing = clean(state.incidents_unknown) or nothing
-        return Listing(AlertSource(state, incidents, self.marked), COLUMNS, np.flatnonzero(mask), [i.key for i in incidents],
-                       len(incidents), self.sort, nothing)  # fmt: skip
+        return Listing(
+            AlertSource(state, incidents, self.marked),
+            COLUMNS,
+            np.flatnonzero(mask),
+            [i.key for i in incidents],
+            len(incidents),
+            self.sort,
+            nothing,
+        )
 
     def _table_width(self, width: int) -> int:
         """Return a greater width than other lists need: a title is a sentence."""

@@ -45,16 +45,20 @@ from tui.state.row_status import RowStatus
 
 def circuit_documents(name: str) -> tuple[DocumentRequest, ...]:
     """Return the documents of its page."""
-    return (
-        DocumentRequest(page_of(name), CircuitReply, 1.0),
-        DocumentRequest(JOBS, JobsReply, 5.0),
-    )
+    return (DocumentRequest(page_of(name), CircuitReply, 1.0), DocumentRequest(JOBS, JobsReply, 5.0))
 
 
 def circuit_lines(
-    state: DashboardState, name: str, past: Past, since: Now, width: int, height: int, *, utc: bool,
+    state: DashboardState,
+    name: str,
+    past: Past,
+    since: Now,
+    width: int,
+    height: int,
+    *,
+    utc: bool,
     within: int | None = None,
-) -> list[Line]:  # fmt: skip
+) -> list[Line]:
     """Draw the page of a circuit. `within`: seconds of its past, all without."""
     circuit = state.circuit(name)
     if circuit is None:
@@ -62,15 +66,14 @@ def circuit_lines(
         return [[(clean(state.circuits_unknown) or gone, "dim")]]
     status = state.circuit_status.get(name, RowStatus.OK)
     lines: list[Line] = [
-        *flow(_what(circuit), width), *flow(_next(circuit, status, since), width),
+        *flow(_what(circuit), width),
+        *flow(_next(circuit, status, since), width),
         *(line for rows in _facts(circuit, tone_of(status)) for line in flow(_rows(*rows), width)),
-        *_heat(circuit, width), *_relief(circuit, status, width),
-    ]  # fmt: skip
-    nodes = members(state, name)
-    tail = [
-        *_members(state, nodes, width),
-        *circuit_job_lines(state.jobs, nodes, state.jobs_unknown, width),
+        *_heat(circuit, width),
+        *_relief(circuit, status, width),
     ]
+    nodes = members(state, name)
+    tail = [*_members(state, nodes, width), *circuit_job_lines(state.jobs, nodes, state.jobs_unknown, width)]
     room = height - len(lines) - len(tail)
     if room >= 6:
         lines += past_lines(circuit, past, width, min(room, 18), utc=utc, within=within)
@@ -97,12 +100,7 @@ def _facts(circuit: CircuitState, alert: Tone) -> Iterator[tuple[FactRow, ...]]:
     """Yield the facts of each line: the windows of the load, of what it is made, and what it may become."""
     yield load_row(circuit), share_row(circuit), headroom_row(circuit)
     state = state_row(circuit)
-    yield (
-        now_row(circuit),
-        *([state] if state.tone is Tone.STALE else []),
-        amps_row(circuit),
-        assumed_row(circuit),
-    )
+    yield (now_row(circuit), *([state] if state.tone is Tone.STALE else []), amps_row(circuit), assumed_row(circuit))
     yield limits_row(circuit), minute_row(circuit, alert)
     yield commitment_row(circuit), loss_row(circuit), trend_row(circuit)
 
@@ -110,11 +108,7 @@ def _facts(circuit: CircuitState, alert: Tone) -> Iterator[tuple[FactRow, ...]]:
 def _row(row: FactRow) -> list[Piece]:
     """Draw a fact with its label; nothing where there is nothing to say."""
     note = f", {row.note}" if row.note else ""
-    return (
-        [(f"{row.label}  ", "dim"), (clean(row.brief), row.tone), (clean(note), "dim")]
-        if row.value
-        else []
-    )
+    return [(f"{row.label}  ", "dim"), (clean(row.brief), row.tone), (clean(note), "dim")] if row.value else []
 
 
 def _rows(*rows: FactRow) -> list[list[Piece]]:
@@ -149,10 +143,7 @@ def _members(state: DashboardState, nodes: Sequence[str], width: int) -> list[Li
         return []
     lines: list[Line] = [[(f"{counted(len(nodes), 'node')} on it", "head")]]
     heaviest = sorted(nodes, key=lambda n: -(state.wall.get(n) or 0.0))[:6]
-    lines += [
-        [(f"  {fit(clean(node), 24)} ", ""), (f"{watts(state.wall.get(node)):>9}", "")]
-        for node in heaviest
-    ]
+    lines += [[(f"  {fit(clean(node), 24)} ", ""), (f"{watts(state.wall.get(node)):>9}", "")] for node in heaviest]
     if len(nodes) > 6:
         lines.append([(f"  and {number(len(nodes) - 6)} more", "dim")])
     return lines

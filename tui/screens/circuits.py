@@ -14,14 +14,7 @@ from api.decoding import decode
 from api.power import CircuitState, LossPlan, PlanRequest, PlanResult
 from present.circuit.figures import continuous_watts, share, tree
 from present.circuit.losses import limit_share, planned_trip, survivor_words
-from present.circuit.rows import (
-    headroom_row,
-    load_row,
-    relief_command,
-    relief_row,
-    share_row,
-    state_row,
-)
+from present.circuit.rows import headroom_row, load_row, relief_command, relief_row, share_row, state_row
 from present.circuit.rules import NO_CIRCUITS
 from present.row import Tone
 from present.units import number, percent, watts
@@ -47,8 +40,9 @@ from tui.tables.listing import MARKS, Listing
 def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Line]:
     """Draw what a loss does to the other circuits, worst first."""
     before = {circuit.id: circuit.load_ratio or 0.0 for circuit in state.circuits}
-    others = [c for c in (*plan.panels, *plan.circuits) if c.id != name
-              and c.load_ratio > before.get(c.id, 0.0) + 0.005]  # fmt: skip
+    others = [
+        c for c in (*plan.panels, *plan.circuits) if c.id != name and c.load_ratio > before.get(c.id, 0.0) + 0.005
+    ]
     others.sort(key=lambda c: (c.trip_seconds.get("earliest") or 1e12, -c.load_ratio))
     title = f"what if {clean(name)} is lost"
     if not others:
@@ -57,13 +51,16 @@ def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Li
             *_second_losses(plan),
         ]
     over_ = sum(c.load_ratio > 1 for c in others)
-    lines: list[Line] = [
-        [(f"{title}: {len(others)} take more, {over_} of them over 100%", "strong")]
-    ]
+    lines: list[Line] = [[(f"{title}: {len(others)} take more, {over_} of them over 100%", "strong")]]
     for circuit in others[:5]:
         trip = planned_trip(circuit)
-        lines.append([(f"  {clean(circuit.id):<20} ", ""), (f"{percent(before.get(circuit.id))} → {percent(circuit.load_ratio)}  ", ""),
-                      (trip.brief, trip.tone)])  # fmt: skip
+        lines.append(
+            [
+                (f"  {clean(circuit.id):<20} ", ""),
+                (f"{percent(before.get(circuit.id))} → {percent(circuit.load_ratio)}  ", ""),
+                (trip.brief, trip.tone),
+            ]
+        )
     if len(others) > 5:
         lines.append([(f"  and {number(len(others) - 5)} more", "dim")])
     return [*lines, *_second_losses(plan)]
@@ -108,11 +105,7 @@ class CircuitSource:
     """The data of the cells."""
 
     def __init__(
-        self,
-        state: DashboardState,
-        rows: Sequence[tuple[int, CircuitState]],
-        now: Now,
-        folded: frozenset[str],
+        self, state: DashboardState, rows: Sequence[tuple[int, CircuitState]], now: Now, folded: frozenset[str]
     ) -> None:
         self.state, self.rows, self.now, self.folded = state, rows, now, folded
         self.parents = {circuit.parent for circuit in state.circuits}
@@ -199,28 +192,36 @@ class CircuitsView(ListView):
             rows = tree(state.circuits, self.folded)
         else:
             by_load = sorted(state.circuits, key=lambda c: -(share(c) or 0.0))
-            rows = [
-                (0, circuit) for circuit in (state.urgent if self.sort == "what next" else by_load)
-            ]
+            rows = [(0, circuit) for circuit in (state.urgent if self.sort == "what next" else by_load)]
         circuits = [circuit for _, circuit in rows]
         mask = wanted.mask(circuit_fields(state, circuits), len(circuits))
         if self.context.faults:
-            mask &= np.array(
-                [state.circuit_status.get(c.id, 0) > 0 for c in circuits], bool
-            ).reshape(len(mask))
+            mask &= np.array([state.circuit_status.get(c.id, 0) > 0 for c in circuits], bool).reshape(len(mask))
         order = np.flatnonzero(mask)
         nothing = state.circuits_unknown or NO_CIRCUITS
-        return Listing(CircuitSource(state, rows, self.context.since, self.folded), COLUMNS,
-                       order[::-1] if self.reverse else order, [c.id for c in circuits],
-                       len(circuits), self.sort, nothing)  # fmt: skip
+        return Listing(
+            CircuitSource(state, rows, self.context.since, self.folded),
+            COLUMNS,
+            order[::-1] if self.reverse else order,
+            [c.id for c in circuits],
+            len(circuits),
+            self.sort,
+            nothing,
+        )
 
     def detail(self, key: str) -> Drawing:
         """Return the circuit's page."""
         context = self.context
         return lambda width, height: circuit_lines(
-            context.shown, key, context.circuit_load(key), context.since, width, height, utc=context.utc,
+            context.shown,
+            key,
+            context.circuit_load(key),
+            context.since,
+            width,
+            height,
+            utc=context.utc,
             within=context.span,
-        )  # fmt: skip
+        )
 
     _opened = False
 
@@ -230,13 +231,8 @@ class CircuitsView(ListView):
             self._opened = True
             self._to_worst()
         super().draw()
-        answer = [
-            *uncomputed_lines(self.context.shown, self.size.width),
-            *(self._answer or self._hint()),
-        ]
-        self.below.styles.height = min(
-            len(answer), max(3, self.size.height // (2 if self._answer else 3))
-        )
+        answer = [*uncomputed_lines(self.context.shown, self.size.width), *(self._answer or self._hint())]
+        self.below.styles.height = min(len(answer), max(3, self.size.height // (2 if self._answer else 3)))
         self.below.show(lambda _w, _h: answer, faded=self.faded)
 
     def _to_worst(self) -> None:
@@ -289,9 +285,7 @@ class CircuitsView(ListView):
 
     async def _ask(self, name: str) -> None:
         try:
-            raw = await self.context.feed.act(
-                "POST", "api/v1/power/plan", PlanRequest(lose=(name,))
-            )
+            raw = await self.context.feed.act("POST", "api/v1/power/plan", PlanRequest(lose=(name,)))
             plan = decode(raw, PlanResult)
             self._answer = what_if_lines(name, plan, self.context.shown)
         except (ActionError, msgspec.DecodeError) as error:

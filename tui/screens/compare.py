@@ -39,10 +39,12 @@ _GPU_ROWS: tuple[tuple[str, str, AsText], ...] = (
     ("ECC uncorr.", "gpu_ecc_volatile_uncorrected_total", number),
 )  # fmt: skip
 _NODE_ROWS: tuple[tuple[str, str, AsText], ...] = (
-    ("wall power", readings.WALL, watts), ("CPU", nodes.CPU, percent), ("load", "node_load_1m", number),
+    ("wall power", readings.WALL, watts),
+    ("CPU", nodes.CPU, percent),
+    ("load", "node_load_1m", number),
     ("RAM free", "node_memory_available_bytes", gibibytes),
     ("GPUs answer", "node_gpus_answering", number),
-)  # fmt: skip
+)
 _ODD = 0.1
 """Share by which a value differs from the first before it is marked."""
 
@@ -52,9 +54,10 @@ def tray_documents(tray: Sequence[tuple[str, str]], span: int) -> tuple[Document
     documents: list[DocumentRequest] = []
     for kind, name in tray:
         path, page, metrics = (
-            (gpus.page_of(name), GpuPageReply, (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION)) if kind == "gpu"
+            (gpus.page_of(name), GpuPageReply, (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION))
+            if kind == "gpu"
             else (nodes.page_of(name), NodePageReply, (readings.WALL, nodes.CPU))
-        )  # fmt: skip
+        )
         documents += [
             DocumentRequest(path, page, 1.0),
             *(history_request(kind, name, metric, span) for metric in metrics),
@@ -63,13 +66,7 @@ def tray_documents(tray: Sequence[tuple[str, str]], span: int) -> tuple[Document
 
 
 def tray_lines(
-    state: DashboardState,
-    tray: Sequence[tuple[str, str]],
-    span: int,
-    width: int,
-    height: int,
-    *,
-    utc: bool,
+    state: DashboardState, tray: Sequence[tuple[str, str]], span: int, width: int, height: int, *, utc: bool
 ) -> list[Line]:
     """Draw the tray."""
     if not tray:
@@ -77,8 +74,7 @@ def tray_lines(
     kind = tray[0][0]
     pages = [
         state.doc(
-            gpus.page_of(n) if kind == "gpu" else nodes.page_of(n),
-            GpuPageReply if kind == "gpu" else NodePageReply,
+            gpus.page_of(n) if kind == "gpu" else nodes.page_of(n), GpuPageReply if kind == "gpu" else NodePageReply
         )
         for _, n in tray
     ]
@@ -96,11 +92,7 @@ def tray_lines(
             for number_, (_, name) in enumerate(tray):
                 plot = Plot(title, metric, scale, say_, "")
                 one = plot_lines(state, kind, name, plot, span, wide, room, utc=utc)
-                drawn = (
-                    list(one)
-                    if number_ == 0
-                    else beside(drawn, one, wide * number_ + 2 * (number_ - 1))
-                )
+                drawn = list(one) if number_ == 0 else beside(drawn, one, wide * number_ + 2 * (number_ - 1))
             lines += [[], *drawn]
     return lines
 
@@ -166,9 +158,7 @@ class CompareView(PageView):
             rows = _GPU_ROWS if then.kind == "gpu" else _NODE_ROWS
             plots = [Plot(*each, "") for each in _plots(then.kind)]
             state = context.newest
-            return comparison_lines(
-                state, then, rows, plots, context.span, width, height, utc=context.utc
-            )
+            return comparison_lines(state, then, rows, plots, context.span, width, height, utc=context.utc)
         return tray_lines(context.shown, context.tray, context.span, width, height, utc=context.utc)
 
     def title(self) -> str:
@@ -176,19 +166,13 @@ class CompareView(PageView):
         then = self.then
         if then is None:
             return "Compare"
-        page = self.context.newest.doc(
-            then.page(then=False), GpuPageReply if then.kind == "gpu" else NodePageReply
-        )
+        page = self.context.newest.doc(then.page(then=False), GpuPageReply if then.kind == "gpu" else NodePageReply)
         return f"{_title(page, then.name)} now and then"
 
     def record(self) -> Any:
         """Return the names that are compared."""
         then = self.then
-        return (
-            [name for _, name in self.context.tray]
-            if then is None
-            else {"name": then.name, "at": then.at}
-        )
+        return [name for _, name in self.context.tray] if then is None else {"name": then.name, "at": then.at}
 
     def chosen(self) -> tuple[str, str] | None:
         """Return the GPU or node that is compared with another time, or the first of the tray."""

@@ -101,9 +101,16 @@ class Comparison:
 
 
 def comparison_lines(
-    state: DashboardState, then: Comparison, rows: Sequence[tuple[str, str, AsText]], plots: Sequence[Plot], within: int,
-    width: int, height: int, *, utc: bool,
-) -> list[Line]:  # fmt: skip
+    state: DashboardState,
+    then: Comparison,
+    rows: Sequence[tuple[str, str, AsText]],
+    plots: Sequence[Plot],
+    within: int,
+    width: int,
+    height: int,
+    *,
+    utc: bool,
+) -> list[Line]:
     """Draw the comparison."""
     kind = GpuPageReply if then.kind == "gpu" else NodePageReply
     now_page, then_page = (state.doc(then.page(then=past), kind) for past in (False, True))
@@ -114,14 +121,7 @@ def comparison_lines(
     for page, past in ((now_page, False), (then_page, True)):
         if page is None:
             why = state.fault(then.page(then=past)) or "loading …"
-            lines.append(
-                [
-                    (
-                        f"{'then' if past else 'now'}: {clean(why)}",
-                        "warn" if why != "loading …" else "dim",
-                    )
-                ]
-            )
+            lines.append([(f"{'then' if past else 'now'}: {clean(why)}", "warn" if why != "loading …" else "dim")])
     for word, metric, as_text in rows:
         now, was = (_reading(page, metric) for page in (now_page, then_page))
         lines.append(
@@ -137,10 +137,15 @@ def comparison_lines(
             when = f"to {time_of_day(then.at, utc=utc)}" if past else "to now"
             sides.append(
                 history_lines(
-                    state.doc(path, HistoryReply), state.fault(path), plot, f"{duration(within)} {when}",
-                    wide, room, utc=utc,
+                    state.doc(path, HistoryReply),
+                    state.fault(path),
+                    plot,
+                    f"{duration(within)} {when}",
+                    wide,
+                    room,
+                    utc=utc,
                 )
-            )  # fmt: skip
+            )
         lines += [[], *beside(sides[0], sides[1], wide)]
     return lines
 
@@ -156,12 +161,7 @@ def _difference(now: float | None, was: float | None, as_text: AsText, column: i
     off = now - was
     if as_text is percent:  # percentage points, not the share of a share
         points = round(100 * off)
-        return [
-            (
-                fit(f"{points:+d} points" if points else "=", column),
-                "warn" if abs(off) >= ODD else "dim",
-            )
-        ]
+        return [(fit(f"{points:+d} points" if points else "=", column), "warn" if abs(off) >= ODD else "dim")]
     if as_text(now) == as_text(was):
         return [(fit("=", column), "dim")]
     text = f"{'+' if off > 0 else '-'}{as_text(abs(off))}"
@@ -175,9 +175,17 @@ class TimeForm(Dialog):
     """A window for a past time; its answer is ns since 1970."""
 
     def __init__(
-        self, tones: Tones, title: str, lines: Sequence[str], entry: Input, go: str, cure: str,
-        newest: Callable[[], int], *, utc: bool,
-    ) -> None:  # fmt: skip
+        self,
+        tones: Tones,
+        title: str,
+        lines: Sequence[str],
+        entry: Input,
+        go: str,
+        cure: str,
+        newest: Callable[[], int],
+        *,
+        utc: bool,
+    ) -> None:
         """`lines`: above the `entry`; `go`: the word for enter; `cure`: examples of a time."""
         super().__init__(tones, title)
         self._lines, self._entry, self._go, self._cure = lines, entry, go, cure
@@ -192,15 +200,10 @@ class TimeForm(Dialog):
         return cls(tones, title, [], entry, "go", f"Write {examples}.", newest, utc=utc)
 
     @classmethod
-    def to_compare(
-        cls, tones: Tones, what: str, newest: Callable[[], int], *, utc: bool
-    ) -> TimeForm:
+    def to_compare(cls, tones: Tones, what: str, newest: Callable[[], int], *, utc: bool) -> TimeForm:
         """Ask with which time to compare a GPU or node."""
         zone = "UTC" if utc else "local"
-        lines = [
-            fit(clean(what), 70).rstrip(),
-            f"then: 10m, 2h (ago), 14:05 or 2026-08-01 14:05 ({zone})",
-        ]
+        lines = [fit(clean(what), 70).rstrip(), f"then: 10m, 2h (ago), 14:05 or 2026-08-01 14:05 ({zone})"]
         entry = Input("10m", id="then")
         cure = "Write 10m, 2h or 14:05."
         return cls(tones, "Now against then", lines, entry, "compare", cure, newest, utc=utc)

@@ -94,9 +94,13 @@ class ViewContext:
     def moment(self) -> ScreenTime:
         """The time that the screen shows."""
         return ScreenTime(
-            self.clock(), self.time.paused, self.time.words(self.feed.state.at, utc=self.utc),
-            self.utc, self.time.loading, self._every,
-        )  # fmt: skip
+            self.clock(),
+            self.time.paused,
+            self.time.words(self.feed.state.at, utc=self.utc),
+            self.utc,
+            self.time.loading,
+            self._every,
+        )
 
     @property
     def since(self) -> Now:

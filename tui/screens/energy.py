@@ -43,9 +43,7 @@ def _bill(bill: MonthBill, width: int) -> list[Line]:
     """Draw this month up to now, and at its end."""
     rows = (*energy_rows(bill), *total_rows(bill), hours_row(bill), demand_row(bill))
     parts: list[Line] = [
-        [(f"{row.label} ", "dim"), (f"{clean(row.value)}  ", "strong")]
-        for row in rows
-        if row.value != UNKNOWN
+        [(f"{row.label} ", "dim"), (f"{clean(row.value)}  ", "strong")] for row in rows if row.value != UNKNOWN
     ]
     return _labelled("month so far", parts, width)
 
@@ -83,11 +81,7 @@ def energy_lines(state: DashboardState, width: int, height: int) -> list[Line]:
     lines.append([(f"{'GPUs idle':<14}", "dim"), (percent(share), "strong"), ("  of their time today", "dim"),
                   *([(f", {number(idle.gpu_hours, 1)} GPU hours, {money(idle.cost, today.currency)}", "")] if idle and idle.gpu_hours is not None else [])])  # fmt: skip
     lines.append(
-        [
-            (f"{'use':<14}", "dim"),
-            (percent(today.utilisation), "strong"),
-            ("  of the GPUs, mean of today", "dim"),
-        ]
+        [(f"{'use':<14}", "dim"), (percent(today.utilisation), "strong"), ("  of the GPUs, mean of today", "dim")]
     )
     for word, names in (
         ("job", [line.job or "no job" for line in state.nodes]),
@@ -123,13 +117,7 @@ class EnergyView(PageView):
 
     def wants(self) -> Wants:
         """Return the report of thirty days."""
-        return Wants(
-            nodes=(),
-            documents=(
-                DocumentRequest(MONTH, Report, 30.0),
-                DocumentRequest(BILL, MonthBill, 60.0),
-            ),
-        )
+        return Wants(nodes=(), documents=(DocumentRequest(MONTH, Report, 30.0), DocumentRequest(BILL, MonthBill, 60.0)))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw the page."""

@@ -31,7 +31,7 @@ TWO_COLUMNS = 160
 """Width from which on fabric and drift stand beside the nodes."""
 _SAMPLE = 300e9
 """ns between two samples of the history."""
-_TONES = {Fitness.FIT: "ok", Fitness.DEGRADED: "warn", Fitness.OUT: "crit", Fitness.UNKNOWN: "stale"}  # fmt: skip
+_TONES = {Fitness.FIT: "ok", Fitness.DEGRADED: "warn", Fitness.OUT: "crit", Fitness.UNKNOWN: "stale"}
 
 
 def role_pieces(state: DashboardState, *, all_roles: bool) -> list[list[Piece]]:
@@ -58,7 +58,7 @@ def fleet_lines(state: DashboardState, width: int, height: int, *, utc: bool) ->
     else:
         words = fitness_line(found.fleet) or "fitness: not known yet"
         tone = fitness_row(found.fleet).tone or "ok"
-        lines += flow([[(word + " ", tone if n < 2 else "")] for n, word in enumerate(words.split(" "))], width)  # fmt: skip
+        lines += flow([[(word + " ", tone if n < 2 else "")] for n, word in enumerate(words.split(" "))], width)
     lines += flow([[("nodes by role  ", "dim")], *role_pieces(state, all_roles=True)], width)
     if found is not None:
         lines += history_lines(found.history, width, 5 if height < 40 else 10, utc=utc)
@@ -73,16 +73,14 @@ def fleet_lines(state: DashboardState, width: int, height: int, *, utc: bool) ->
     return [*lines, *(beside(rest, fabric, half, 4) if wide else [*fabric, [], *rest])]
 
 
-def history_lines(
-    history: Sequence[FitnessSample], width: int, tall: int, *, utc: bool
-) -> list[Line]:
+def history_lines(history: Sequence[FitnessSample], width: int, tall: int, *, utc: bool) -> list[Line]:
     """Draw the score of the fleet over time; nothing before it has two samples."""
     known = [sample for sample in history if sample.score is not None]
     if len(known) < 2:
         return [[(NO_HISTORY, "dim")]]
     start, end = float(known[0].at), float(known[-1].at)
     at = np.array([sample.at for sample in history], np.float64)
-    values = np.array([np.nan if sample.score is None else sample.score for sample in history], np.float64)  # fmt: skip
+    values = np.array([np.nan if sample.score is None else sample.score for sample in history], np.float64)
     points = held(at, values, start, end, 2 * max(1, width - 7), 1.5 * _SAMPLE)
     low = min(90.0, 10.0 * np.floor(float(np.nanmin(values)) / 10.0))
     times = [time_of_day(int(start + (end - start) * part), utc=utc)[:8] for part in (0, 0.5, 1)]
@@ -118,7 +116,7 @@ def _drift(found: DriftReply | None, why: str, width: int) -> list[Line]:
         its = group_row(group)
         lines.append(
             [(fit(clean(its.label), min(44, width - 30)), ""), (f" {its.note}, ", "dim"), (its.value, its.tone or "ok")]
-        )  # fmt: skip
+        )
         for one in group.deviations:
             node, fact, has, wanted, _ = map(clean, deviation_cells(one))
             text = fit(f"{fact}: {has}, should be {wanted}", max(8, width - 19)).rstrip()

@@ -130,33 +130,24 @@ class SilenceForm(Dialog):
     @property
     def matchers(self) -> list[str]:
         """The typed conditions."""
-        return [
-            part.strip()
-            for part in self.query_one("#match", Input).value.split(",")
-            if part.strip()
-        ]
+        return [part.strip() for part in self.query_one("#match", Input).value.split(",") if part.strip()]
 
     @on(Input.Changed, "#match")
     def _show_hits(self) -> None:
         plain = [m.partition("=") for m in self.matchers]
-        if any("~" in m or "!" in m for m in self.matchers) or any(
-            not sign for _, sign, _ in plain
-        ):
+        if any("~" in m or "!" in m for m in self.matchers) or any(not sign for _, sign, _ in plain):
             self.query_one("#hides", Label).update("")
             return
         hit = sum(
             all((a.labels.get(key) or getattr(a, key, None)) == value.strip('"') for key, _, value in plain)
-            for a in self._board.alerts if a.state == "firing"
-        )  # fmt: skip
-        self.query_one("#hides", Label).update(
-            f"will hide {number(hit)} that {'fires' if hit == 1 else 'fire'} now"
+            for a in self._board.alerts
+            if a.state == "firing"
         )
+        self.query_one("#hides", Label).update(f"will hide {number(hit)} that {'fires' if hit == 1 else 'fire'} now")
 
     @on(Input.Submitted)
     def _done(self) -> None:
-        words = {
-            name: self.query_one(f"#{name}", Input).value.strip() for name in ("for", "who", "why")
-        }
+        words = {name: self.query_one(f"#{name}", Input).value.strip() for name in ("for", "who", "why")}
         missing = [name for name, value in (("match", self.matchers), *words.items()) if not value]
         if missing:
             self.query_one("#wrong", Label).update(f"{' and '.join(missing)}: missing")
@@ -189,9 +180,7 @@ class ManySilenceForm(Dialog):
 
     @on(Input.Submitted)
     def _done(self) -> None:
-        words = {
-            name: self.query_one(f"#{name}", Input).value.strip() for name in ("for", "who", "why")
-        }
+        words = {name: self.query_one(f"#{name}", Input).value.strip() for name in ("for", "who", "why")}
         missing = [name for name, value in words.items() if not value]
         if missing:
             self.query_one("#wrong", Label).update(f"{' and '.join(missing)}: missing")
@@ -205,9 +194,11 @@ class HelpDialog(Dialog):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,f1,enter", "dismiss", show=False),
-        Binding("down,j", "by(1)", show=False), Binding("up,k", "by(-1)", show=False),
-        Binding("pagedown", "by(15)", show=False), Binding("pageup", "by(-15)", show=False),
-    ]  # fmt: skip
+        Binding("down,j", "by(1)", show=False),
+        Binding("up,k", "by(-1)", show=False),
+        Binding("pagedown", "by(15)", show=False),
+        Binding("pageup", "by(-15)", show=False),
+    ]
 
     def __init__(self, tones: Tones, title: str, lines: Callable[[int], Sequence[Line]]) -> None:
         super().__init__(tones, title)
@@ -243,8 +234,9 @@ class Palette(Dialog):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", show=False),
-        Binding("down", "by(1)", show=False), Binding("up", "by(-1)", show=False),
-    ]  # fmt: skip
+        Binding("down", "by(1)", show=False),
+        Binding("up", "by(-1)", show=False),
+    ]
 
     def __init__(self, tones: Tones, find: Callable[[str], list[tuple[str, str, str]]]) -> None:
         super().__init__(tones, "Go to or do")
@@ -281,10 +273,13 @@ class Palette(Dialog):
         def draw(width: int, height: int) -> list[Line]:
             first = max(0, at - height + 1)
             return [
-                [("▶ " if n == at else "  ", "key"), (f"{kind:<9}", "dim"),
-                 (fit(clean(word), max(1, width - 11)), "strong" if n == at else "")]
+                [
+                    ("▶ " if n == at else "  ", "key"),
+                    (f"{kind:<9}", "dim"),
+                    (fit(clean(word), max(1, width - 11)), "strong" if n == at else ""),
+                ]
                 for n, (kind, word, _) in list(enumerate(found))[first : first + height]
-            ] or [[("no match", "dim")]]  # fmt: skip
+            ] or [[("no match", "dim")]]
 
         self.query_one("#found", Surface).show(draw)
 

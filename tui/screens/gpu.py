@@ -22,15 +22,7 @@ from present.device.gpu import (
 )
 from present.device.health import link_traffic_row
 from present.row import Tone
-from present.units import (
-    celsius,
-    exact_watts,
-    gibibytes,
-    in_gibibytes,
-    megahertz,
-    number,
-    percent,
-)
+from present.units import celsius, exact_watts, gibibytes, in_gibibytes, megahertz, number, percent
 from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.chart import Mark
@@ -60,23 +52,14 @@ _GOOD_LINK = 1.0
 
 
 def gpu_tables(page: GpuPageReply, width: int, *, utc: bool) -> list[Line]:
-    blocks = [
-        _instances(page.instances),
-        _ecc(page),
-        _links(page.links),
-        _pcie(page),
-        _events(page, utc=utc),
-    ]
+    blocks = [_instances(page.instances), _ecc(page), _links(page.links), _pcie(page), _events(page, utc=utc)]
     blocks = [block for block in blocks if len(block) > 1]
     if width < 96:
         return [line for block in blocks for line in block]
     column = width // max(1, len(blocks))
     drawn: list[Line] = []
     for number_, block in enumerate(blocks):
-        cut = [
-            _cut(line, column - 2 if number_ < len(blocks) - 1 else width - number_ * column)
-            for line in block
-        ]
+        cut = [_cut(line, column - 2 if number_ < len(blocks) - 1 else width - number_ * column) for line in block]
         drawn = cut if not drawn else beside(drawn, cut, column * number_, 0)
     return drawn
 
@@ -94,26 +77,14 @@ def _cut(line: Line, width: int) -> Line:
 def _ecc(page: GpuPageReply) -> list[Line]:
     read = page.readings.get
     rows = (
-        (
-            "corrected",
-            "gpu_ecc_volatile_corrected_total",
-            "gpu_ecc_aggregate_corrected_total",
-            "warn",
-        ),
-        (
-            "uncorrected",
-            "gpu_ecc_volatile_uncorrected_total",
-            "gpu_ecc_aggregate_uncorrected_total",
-            "crit",
-        ),
+        ("corrected", "gpu_ecc_volatile_corrected_total", "gpu_ecc_aggregate_corrected_total", "warn"),
+        ("uncorrected", "gpu_ecc_volatile_uncorrected_total", "gpu_ecc_aggregate_uncorrected_total", "crit"),
     )
     lines: list[Line] = [[("ECC errors    boot   ever", "head")]]
     for word, volatile, ever, _ in rows:
         now, all_ = read(volatile), read(ever)
         if now is not None or all_ is not None:
-            lines.append(
-                [(f"{word:<12}{number(now):>6} {number(all_):>6}", "" if not now else "strong")]
-            )
+            lines.append([(f"{word:<12}{number(now):>6} {number(all_):>6}", "" if not now else "strong")])
     its = remapped_row(read)
     if its.value:
         lines.append([(f"{its.label} {its.value}, ", ""), (its.note, its.tone or "dim")])
@@ -140,13 +111,17 @@ def _links(links: list[LinkReply]) -> list[Line]:
     bad = [part.link.number for part in known if part.readings["link_state"] != _GOOD_LINK]
     kinds = {part.link.peer_kind or "?" for part in links}
     lines: list[Line] = [[(f"NVLink  to {', '.join(sorted(kinds))}", "head")]]
-    lines.append(
-        [(f"{len(known) - len(bad)}/{len(links)} up", "" if len(known) == len(links) else "stale")]
-    )
+    lines.append([(f"{len(known) - len(bad)}/{len(links)} up", "" if len(known) == len(links) else "stale")])
     if bad:
         lines.append([(f"{CROSS} down: {', '.join(map(str, bad[:8]))}", "crit")])
-    errors = {word: sum(part.readings.get(metric, 0.0) for part in links) for word, metric in
-              (("CRC", "link_crc_errors_total"), ("replays", "link_replays_total"), ("recoveries", "link_recoveries_total"))}  # fmt: skip
+    errors = {
+        word: sum(part.readings.get(metric, 0.0) for part in links)
+        for word, metric in (
+            ("CRC", "link_crc_errors_total"),
+            ("replays", "link_replays_total"),
+            ("recoveries", "link_recoveries_total"),
+        )
+    }
     lines.append([("  ".join(f"{word} {number(count)}" for word, count in errors.items()), "dim")])
     if (traffic := link_traffic_row(links)).value:
         lines.append([(traffic.value, "")])
@@ -161,25 +136,23 @@ def _pcie(page: GpuPageReply) -> list[Line]:
     if not its.value:
         return []
     replays = f"replays {number(read('gpu_pcie_replays_total'))}"
-    return [
-        [(its.label, "head")],
-        [(its.value, its.tone), (f" {its.note}", "dim")],
-        [(replays, "dim")],
-    ]
+    return [[(its.label, "head")], [(its.value, its.tone), (f" {its.note}", "dim")], [(replays, "dim")]]
 
 
 def _events(page: GpuPageReply, *, utc: bool) -> list[Line]:
     lines: list[Line] = [[("Events", "head")]]
     for event in page.events[:8]:
         its = event_row(event)
-        lines.append([(f"{time_of_day(event.at, utc=utc)} ", "dim"), (f"{clean(its.label)} ", its.tone), (clean(its.value), "")])  # fmt: skip
+        lines.append(
+            [(f"{time_of_day(event.at, utc=utc)} ", "dim"), (f"{clean(its.label)} ", its.tone), (clean(its.value), "")]
+        )
     return lines
 
 
 SHARES = tuple(
     (f"gpu_clocks_event_{name}_seconds_total", limit_word(name))
     for name in ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
-)  # fmt: skip
+)
 _MEMORY_HOT = "gpu_memory_temperature_celsius"
 
 
@@ -194,16 +167,11 @@ def gpu_documents(uuid: str, span: int) -> tuple[DocumentRequest, ...]:
     return (
         DocumentRequest(page_of(uuid), GpuPageReply, 1.0),
         *(history_request("gpu", uuid, metric, span) for metric in metrics),
-        *(
-            DocumentRequest(path_of("gpu", uuid, metric, span), HistoryReply, 15.0)
-            for metric, _ in SHARES
-        ),
+        *(DocumentRequest(path_of("gpu", uuid, metric, span), HistoryReply, 15.0) for metric, _ in SHARES),
     )
 
 
-def gpu_lines(
-    state: DashboardState, uuid: str, span: int, width: int, height: int, *, utc: bool
-) -> list[Line]:
+def gpu_lines(state: DashboardState, uuid: str, span: int, width: int, height: int, *, utc: bool) -> list[Line]:
     """Draw the page."""
     path = page_of(uuid)
     page = state.doc(path, GpuPageReply)
@@ -271,20 +239,11 @@ def _now(page: GpuPageReply, width: int) -> list[Line]:
 def clock_limits(state: DashboardState, page: GpuPageReply, uuid: str, span: int) -> Line:
     """Draw the clock limit reasons now, and for what share of the time."""
     now = clock_limit_row(page.readings.get)
-    pieces: list[Piece] = [
-        (f"{now.label} ", "dim"),
-        (now.value, "warn" if now.tone is Tone.WARN else ""),
-    ]
-    shares = [
-        (word, share_of(state.doc(path_of("gpu", uuid, metric, span), HistoryReply)))
-        for metric, word in SHARES
-    ]
+    pieces: list[Piece] = [(f"{now.label} ", "dim"), (now.value, "warn" if now.tone is Tone.WARN else "")]
+    shares = [(word, share_of(state.doc(path_of("gpu", uuid, metric, span), HistoryReply))) for metric, word in SHARES]
     limited = [f"{word} {share}" for word, share in shares if share not in {DASH, "0%"}]
     if any(share != DASH for _, share in shares):
-        pieces += [
-            (f"  of the last {duration(span)}: ", "dim"),
-            (", ".join(limited) or "none", ""),
-        ]
+        pieces += [(f"  of the last {duration(span)}: ", "dim"), (", ".join(limited) or "none", "")]
     return pieces
 
 
@@ -324,9 +283,7 @@ class GpuView(PageView):
     def title(self) -> str:
         """Return node and number."""
         page = self.context.shown.doc(page_of(self.subject), GpuPageReply)
-        return (
-            self.subject if page is None else f"{clean(page.node.node)} {STEP} gpu{page.gpu.index}"
-        )
+        return self.subject if page is None else f"{clean(page.node.node)} {STEP} gpu{page.gpu.index}"
 
     def neighbours(self) -> list[str]:
         """Return the GPUs of the fleet in their order."""

@@ -51,34 +51,17 @@ def history_request(kind: str, name: str, metric: str, span: int) -> DocumentReq
 
 
 def plot_lines(
-    state: DashboardState,
-    kind: str,
-    name: str,
-    plot: Plot,
-    span: int,
-    width: int,
-    height: int,
-    *,
-    utc: bool,
+    state: DashboardState, kind: str, name: str, plot: Plot, span: int, width: int, height: int, *, utc: bool
 ) -> list[Line]:
     """Draw a titled chart of `height` lines."""
     path = path_of(kind, name, plot.metric, span)
     found = state.doc(path, HistoryReply)
-    lines = history_lines(
-        found, state.fault(path), plot, duration(span), width, height, utc=utc
-    )  # fmt: skip
+    lines = history_lines(found, state.fault(path), plot, duration(span), width, height, utc=utc)
     return instant(lines, found, state.at, width)
 
 
 def history_lines(
-    found: HistoryReply | None,
-    why: str,
-    plot: Plot,
-    times_: str,
-    width: int,
-    height: int,
-    *,
-    utc: bool,
+    found: HistoryReply | None, why: str, plot: Plot, times_: str, width: int, height: int, *, utc: bool
 ) -> list[Line]:
     """Draw a history, or `why` there is none; `times_`: its span as text."""
     title: list[Piece] = [(plot.title, "strong"), (f"  {times_}  ", "dim"), (plot.now, "")]
@@ -102,10 +85,7 @@ def history_lines(
         if windows:
             title.append((f"  {windows_text(windows, utc=utc)} {word}", "warn"))
     times = [time_of_day(int(start + (end - start) * part), utc=utc)[:8] for part in (0, 0.5, 1)]
-    return [
-        title,
-        *chart(spaced, (low, top), width, max(2, height - 1), plot.as_text, plot.marks, times),
-    ]
+    return [title, *chart(spaced, (low, top), width, max(2, height - 1), plot.as_text, plot.marks, times)]
 
 
 def windows_text(windows: Sequence[tuple[int, int]], *, utc: bool) -> str:
@@ -158,9 +138,7 @@ def beside(left: Sequence[Line], right: Sequence[Line], width: int, gap: int = 2
     return lines
 
 
-def grid(
-    drawn: Sequence[Callable[[int, int], list[Line]]], width: int, height: int, across: int
-) -> list[Line]:
+def grid(drawn: Sequence[Callable[[int, int], list[Line]]], width: int, height: int, across: int) -> list[Line]:
     """Draw charts in rows of `across`, sharing width and height."""
     if not drawn:
         return []

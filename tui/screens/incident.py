@@ -42,21 +42,17 @@ def incident_lines(
 ) -> list[Line]:
     """Draw the page of an incident; `timeline` and `evidence`: once they are loaded."""
     incident = next((i for i in state.incidents if i.key == key), None)
-    timeline_drawn = (
-        [] if timeline is None else [[], *timeline_lines(timeline, state.at, width, utc=utc)]
-    )
+    timeline_drawn = [] if timeline is None else [[], *timeline_lines(timeline, state.at, width, utc=utc)]
     if incident is None:
         early = timeline is not None and state.at < timeline.began
         gone = "it has not begun yet" if early else "it is over"
         return [[(clean(state.incidents_unknown) or gone, "dim")], *timeline_drawn]
     mark, tone = severity_mark(incident.severity)
-    lines: list[Line] = [[(f"{mark} ", tone), (line, "strong")] if n == 0 else [(f"       {line}", "strong")]
-                         for n, line in enumerate(wrapped(clean(incident.title), max(20, width - 8)))]  # fmt: skip
-    lines += [
-        *_since(state, incident, width, utc=utc),
-        _acknowledged(incident, utc=utc),
-        *_lead(incident, width),
+    lines: list[Line] = [
+        [(f"{mark} ", tone), (line, "strong")] if n == 0 else [(f"       {line}", "strong")]
+        for n, line in enumerate(wrapped(clean(incident.title), max(20, width - 8)))
     ]
+    lines += [*_since(state, incident, width, utc=utc), _acknowledged(incident, utc=utc), *_lead(incident, width)]
     tail = _silences(state, utc=utc)
     lines += evidence_drawn(evidence, width, utc=utc)
     lines += [*timeline_drawn, [], [("its alerts", "head")]]
@@ -96,12 +92,11 @@ def _lead(incident: Incident, width: int) -> list[Line]:
     for name in ("remedy", "circuits", "rack", "job", "pci", "serial", "slot"):
         if name in lead.labels and lead.labels[name] not in lead.advice:
             words = wrapped(clean(lead.labels[name]), max(20, width - len(name) - 2))
-            lines += [[(f"{name} " if n == 0 else " " * (len(name) + 1), "dim"), (line, "")]
-                      for n, line in enumerate(words)]  # fmt: skip
+            lines += [
+                [(f"{name} " if n == 0 else " " * (len(name) + 1), "dim"), (line, "")] for n, line in enumerate(words)
+            ]
     if lead.runbook:
-        lines.append(
-            [("runbook ", "dim"), (runbook_place(lead), "key"), ("  [o] copies its URL", "dim")]
-        )
+        lines.append([("runbook ", "dim"), (runbook_place(lead), "key"), ("  [o] copies its URL", "dim")])
     return lines
 
 
@@ -111,9 +106,7 @@ def _alerts(incident: Incident, room: int, width: int, *, utc: bool) -> list[Lin
     for alert in incident.alerts:
         state = "" if alert.state == "firing" else f" {state_row(alert).whole}"
         since = f"  {time_of_day(alert.since, utc=utc)} "
-        first, *rest = wrapped(clean(alert.summary), max(10, width - len(since) - len(state))) or [
-            ""
-        ]
+        first, *rest = wrapped(clean(alert.summary), max(10, width - len(since) - len(state))) or [""]
         words: list[Line] = [[(since, "dim"), (first, ""), (state, "dim")]]
         words += [[(" " * len(since) + line, "")] for line in rest]
         if shown and len(lines) + len(words) > room:
@@ -159,9 +152,8 @@ class IncidentView(PageView):
         timeline = context.newest.doc(path_of(self.subject), TimelineReply)
         evidence = context.newest.doc(evidence_path(self.subject), EvidenceReply)
         return incident_lines(
-            context.shown, self.subject, width, height,
-            utc=context.utc, timeline=timeline, evidence=evidence,
-        )  # fmt: skip
+            context.shown, self.subject, width, height, utc=context.utc, timeline=timeline, evidence=evidence
+        )
 
     def title(self) -> str:
         """Return its subject."""

@@ -32,15 +32,11 @@ def evidence_drawn(evidence: EvidenceReply | None, width: int, *, utc: bool) -> 
     if evidence is None or not evidence.cards:
         return []
     card = evidence.cards[0]
-    lines: list[Line] = [
-        [],
-        [("evidence", "head"), ("  kilowatch alerts show KEY has all of it", "dim")],
-    ]
+    lines: list[Line] = [[], [("evidence", "head"), ("  kilowatch alerts show KEY has all of it", "dim")]]
     for each in card.lines[:_LINES]:
         clock = f"  {time_of_day(each.at, utc=utc)} "
         words = wrapped(clean(each.line), max(20, width - len(clock)))[:2]
-        lines += [[(clock if n == 0 else " " * len(clock), "dim"), (line, "")]
-                  for n, line in enumerate(words)]  # fmt: skip
+        lines += [[(clock if n == 0 else " " * len(clock), "dim"), (line, "")] for n, line in enumerate(words)]
     rows = [nearby_row(card), *(row for row, _ in history_rows(card))]
     for row in rows:
         if row.value:

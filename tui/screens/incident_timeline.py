@@ -24,9 +24,7 @@ def timeline_request(key: str) -> DocumentRequest:
     return DocumentRequest(path_of(key), TimelineReply, 3.0)
 
 
-def timeline_lines(
-    timeline: TimelineReply, at: int, width: int, *, utc: bool, most: int = 12
-) -> list[Line]:
+def timeline_lines(timeline: TimelineReply, at: int, width: int, *, utc: bool, most: int = 12) -> list[Line]:
     """Draw the events up to `at`, newest last; of many, the first and the newest."""
     entries = [one for one in timeline_entries(timeline) if one[0] <= at]
     if len(entries) > most:

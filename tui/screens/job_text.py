@@ -7,15 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from api.jobs import GpuHolder, GpuUse, JobReply, JobRow, JobSummary
 from present.device.use import program_words
-from present.job import (
-    UNKNOWN,
-    asked_row,
-    energy_row,
-    figure_rows,
-    gpu_use_row,
-    purpose_words,
-    renamed_rows,
-)
+from present.job import UNKNOWN, asked_row, energy_row, figure_rows, gpu_use_row, purpose_words, renamed_rows
 from present.row import FactRow
 from present.units import gibibytes, in_gibibytes, percent, watts
 from telemetry.text import counted, short_duration, timestamp
@@ -62,9 +54,7 @@ def job_lines(reply: JobReply, width: int, place: Place = by_uuid) -> list[Line]
             [("  queue ", "dim"), (clean(row.queue) or DASH, "")],
             [(f"  {clean(row.scheduler)} {clean(row.cluster)}".rstrip(), "dim")],
             [(f"  {clean(row.state)}", "dim")] if row.state else [],
-            [(f"  exit code {row.exit_code}", "warn" if row.exit_code else "dim")]
-            if row.exit_code is not None
-            else [],
+            [(f"  exit code {row.exit_code}", "warn" if row.exit_code else "dim")] if row.exit_code is not None else [],
         ],
         width,
     )
@@ -84,9 +74,7 @@ def job_lines(reply: JobReply, width: int, place: Place = by_uuid) -> list[Line]
         account = row.account_of_run
         begin = DASH if account.begin is None else timestamp(account.begin)
         end = DASH if account.end is None else timestamp(account.end)
-        lines.append(
-            [("in the accounting ", "dim"), (f"{clean(account.state)}, from {begin} to {end}", "")]
-        )
+        lines.append([("in the accounting ", "dim"), (f"{clean(account.state)}, from {begin} to {end}", "")])
     lines += _figures(row, summary, width)
     for alert in reply.alerts[:8]:
         where = place(alert.node, alert.gpu) if alert.gpu else clean(alert.node)
@@ -114,11 +102,7 @@ def _figures(row: JobRow, summary: JobSummary | None, width: int) -> list[Line]:
 
 def _figure(row: FactRow, *, first: bool) -> list[Piece]:
     note = f", {row.note}" if row.note else ""
-    return [
-        (f"{'' if first else '  '}{row.label} ", "dim"),
-        (clean(row.value), row.tone),
-        (clean(note), "dim"),
-    ]
+    return [(f"{'' if first else '  '}{row.label} ", "dim"), (clean(row.value), row.tone), (clean(note), "dim")]
 
 
 def _numbered(name: str) -> list[tuple[int, str]]:
@@ -132,9 +116,7 @@ def _cell(row: FactRow) -> str:
     return DASH if row.value == UNKNOWN else row.value
 
 
-def _gpus(
-    uses: Sequence[GpuUse], energy_read: float | None, width: int, place: Place
-) -> list[Line]:
+def _gpus(uses: Sequence[GpuUse], energy_read: float | None, width: int, place: Place) -> list[Line]:
     room = max(12, min(44, width - 36))
     head = f"{fit('GPUs', room)}  held    use      energy   GiB"
     lines: list[Line] = [[(head, "head")]]
@@ -145,10 +127,7 @@ def _gpus(
             f"{short_duration(each.held_seconds):>6}  {_cell(gpu_use_row(each)):>5}"
             f"  {_cell(energy_row('energy', each.energy_joules, energy_read)):>10}  {in_gibibytes(each.memory_peak_bytes):>4}"
         )
-        lines.append(
-            [(fit(name, room, tail=True), ""), (figures, ""),
-             ("  shared" if each.shared else "", "dim")]
-        )  # fmt: skip
+        lines.append([(fit(name, room, tail=True), ""), (figures, ""), ("  shared" if each.shared else "", "dim")])
     return lines
 
 
@@ -213,9 +192,7 @@ def node_job_lines(gpus: Iterable[tuple[int, Sequence[GpuHolder] | None]]) -> li
     return lines or ([[("no job holds its GPUs", "dim")]] if known else [])
 
 
-def circuit_job_lines(
-    jobs: Sequence[JobRow], nodes: Collection[str], unknown: str, width: int
-) -> list[Line]:
+def circuit_job_lines(jobs: Sequence[JobRow], nodes: Collection[str], unknown: str, width: int) -> list[Line]:
     """Draw the jobs on the nodes of a circuit, those with the highest power first. `unknown`: why they are
     not known, or ``."""
     if not nodes:

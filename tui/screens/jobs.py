@@ -59,9 +59,14 @@ class JobsView(ListView):
         """Return the jobs that fit."""
         state = self.context.shown
         return job_listing(
-            state.jobs, state.at, self.sort, wanted, reverse=self.reverse, faults=self.context.faults,
+            state.jobs,
+            state.at,
+            self.sort,
+            wanted,
+            reverse=self.reverse,
+            faults=self.context.faults,
             nothing=state.jobs_unknown or "no job holds a GPU, as far as nodes say",
-        )  # fmt: skip
+        )
 
     def detail(self, key: str) -> Drawing:
         """Return the job's page."""

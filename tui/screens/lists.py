@@ -38,9 +38,8 @@ EVENTS = DocumentRequest("api/v1/events?from=-24h&limit=60", EventsReply, 5.0)
 
 
 def third_lines(
-    state: DashboardState, found: EventsReply | None, why: str, width: int, height: int,
-    *, utc: bool, alerts: bool,
-) -> list[Line]:  # fmt: skip
+    state: DashboardState, found: EventsReply | None, why: str, width: int, height: int, *, utc: bool, alerts: bool
+) -> list[Line]:
     """Draw the third column. `why`: the reason where no events were found; `alerts`: whether alerts
     are above the events."""
     lines: list[Line] = []
@@ -119,9 +118,14 @@ class ListView(View):
     def _third(self, width: int, height: int) -> list[Line]:
         context, docs = self.context, self.context.newest
         return third_lines(
-            context.shown, docs.doc(EVENTS.path, EventsReply), docs.fault(EVENTS.path), width, height,
-            utc=context.utc, alerts=self.NAME != "alerts",
-        )  # fmt: skip
+            context.shown,
+            docs.doc(EVENTS.path, EventsReply),
+            docs.fault(EVENTS.path),
+            width,
+            height,
+            utc=context.utc,
+            alerts=self.NAME != "alerts",
+        )
 
     def also(self) -> tuple[DocumentRequest, ...]:
         """Return the documents of the third column, where there is one."""
@@ -153,9 +157,7 @@ class ListView(View):
         self.rows.styles.width = self._table_width(self.size.width) if wide else "1fr"
         if wide:
             key = self.rows.key
-            self.side.show(
-                self.detail(key) if key is not None else lambda _w, _h: (), faded=self.faded
-            )
+            self.side.show(self.detail(key) if key is not None else lambda _w, _h: (), faded=self.faded)
         if self.rows.key != self._side_key:
             self._side_key = self.rows.key
             self.context.frame.request_data()
@@ -217,16 +219,12 @@ class GpusView(ListView):
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """Return the GPUs that fit."""
-        return gpu_listing(
-            self.context.shown, self.sort, wanted, reverse=self.reverse, faults=self.context.faults
-        )
+        return gpu_listing(self.context.shown, self.sort, wanted, reverse=self.reverse, faults=self.context.faults)
 
     def detail(self, key: str) -> Drawing:
         """Return the GPU's page."""
         context = self.context
-        return lambda width, height: gpu_lines(
-            context.shown, key, context.span, width, height, utc=context.utc
-        )
+        return lambda width, height: gpu_lines(context.shown, key, context.span, width, height, utc=context.utc)
 
 
 class NodesView(ListView):
@@ -244,9 +242,7 @@ class NodesView(ListView):
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """Return the nodes that fit."""
-        return node_listing(
-            self.context.shown, self.sort, wanted, reverse=self.reverse, faults=self.context.faults
-        )
+        return node_listing(self.context.shown, self.sort, wanted, reverse=self.reverse, faults=self.context.faults)
 
     def detail(self, key: str) -> Drawing:
         """Return the node's page."""

@@ -38,13 +38,7 @@ def stands(at: Floats) -> Floats:
 
 
 def past_lines(
-    circuit: CircuitState,
-    past: Past,
-    width: int,
-    height: int,
-    *,
-    utc: bool,
-    within: int | None = None,
+    circuit: CircuitState, past: Past, width: int, height: int, *, utc: bool, within: int | None = None
 ) -> list[Line]:
     """Draw at most `height` lines. `within`: seconds of history, all without."""
     at, values = (each.astype(np.float64) for each in past)
@@ -65,22 +59,16 @@ def past_lines(
     marks = limits(circuit)
     flag = None if trip is None or trip > ahead else Flag(trip, circuit.trip_seconds.latest)
     drawn = fan_chart(
-        spaced, fan, ahead, (0.0, _top(values, marks, fan)), width, max(1, height - 2), scale_watts,
-        marks, flag,
-    )  # fmt: skip
+        spaced, fan, ahead, (0.0, _top(values, marks, fan)), width, max(1, height - 2), scale_watts, marks, flag
+    )
     start = int(at[-1] - length * 1e9)
     words = [(before, "now"), (room, f"+{_short(ahead)}")]
     if flag is not None:
         column = before + 1 + int(flag.ahead / ahead * (room - before - 1))
-        words.insert(
-            0, (column, f"{MAY_TRIP} {time_of_day(int(at[-1] + flag.ahead * 1e9), utc=utc)}")
-        )
+        words.insert(0, (column, f"{MAY_TRIP} {time_of_day(int(at[-1] + flag.ahead * 1e9), utc=utc)}"))
     words.append((0, time_of_day(start, utc=utc)))
     return [
-        [
-            (f"{name} load W", "strong"),
-            (f"  {_short(length)} to now, forecast: {_trend(fan)}", "dim"),
-        ],
+        [(f"{name} load W", "strong"), (f"  {_short(length)} to now, forecast: {_trend(fan)}", "dim")],
         *drawn,
         [(" " * 7 + axis(words, room), "dim")],
     ]
@@ -102,9 +90,7 @@ def limits(circuit: CircuitState) -> list[Mark]:
         return []
     per_amp = continuous / circuit.continuous_amps
     tones = {CONTINUOUS: "warn"}
-    return [
-        Mark(amps * per_amp, name, tones.get(name, "crit")) for name, amps in limit_marks(circuit)
-    ]
+    return [Mark(amps * per_amp, name, tones.get(name, "crit")) for name, amps in limit_marks(circuit)]
 
 
 def _top(values: Floats, marks: list[Mark], fan: Fan | None) -> float:

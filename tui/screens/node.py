@@ -12,14 +12,7 @@ from present.circuit.rows import share_row
 from present.device.gpu import clock_limit_row, state_row
 from present.device.listed import listed_tables
 from present.device.node import driver_row, frame_row, now_rows
-from present.units import (
-    in_gibibytes,
-    in_megahertz,
-    number,
-    percent,
-    percent_change,
-    watts,
-)
+from present.units import in_gibibytes, in_megahertz, number, percent, percent_change, watts
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow
 from tui.kit.text import clean, fit
@@ -53,8 +46,17 @@ def node_documents(name: str, span: int) -> tuple[DocumentRequest, ...]:
     )
 
 
-def node_lines(state: DashboardState, name: str, span: int, width: int, height: int, since: Now, *, utc: bool,
-               cursor: int | None = None) -> list[Line]:  # fmt: skip
+def node_lines(
+    state: DashboardState,
+    name: str,
+    span: int,
+    width: int,
+    height: int,
+    since: Now,
+    *,
+    utc: bool,
+    cursor: int | None = None,
+) -> list[Line]:
     """Draw the page."""
     path = page_of(name)
     page = state.doc(path, NodePageReply)
@@ -68,13 +70,7 @@ def node_lines(state: DashboardState, name: str, span: int, width: int, height: 
     if room >= 6:
         top = max((page.readings.get(readings.WALL) or 0.0) * 1.25, 1000.0)
         plots = [
-            Plot(
-                "Wall power W",
-                readings.WALL,
-                (0.0, top),
-                scale_watts,
-                watts(page.readings.get(readings.WALL)),
-            ),
+            Plot("Wall power W", readings.WALL, (0.0, top), scale_watts, watts(page.readings.get(readings.WALL))),
             Plot("CPU", CPU, (0.0, 1.0), scale_percent, percent(page.readings.get(CPU))),
         ]
         for plot in plots[: 2 if room >= 13 else 1]:
@@ -87,9 +83,7 @@ def _head(page: NodePageReply, width: int) -> list[Line]:
     node, read = page.node, page.readings.get
     state = {"online": "good", "stale": "stale"}.get(node.state, "down")
     driver = driver_row(node.driver_version, node.driver_state, node.driver_message)
-    facts = "  ".join(
-        clean(page.host[key]) for key in ("product", "cpu", "os") if page.host.get(key)
-    )
+    facts = "  ".join(clean(page.host[key]) for key in ("product", "cpu", "os") if page.host.get(key))
     who: list[list[Piece]] = [
         [(clean(node.node), "strong"), ("  ", ""), (node.state, state)],
         [(f"  {frame_row(node.age_seconds).short}", "dim")],
@@ -101,27 +95,21 @@ def _head(page: NodePageReply, width: int) -> list[Line]:
         [(f"  kilowatch {clean(node.release)}", "dim")] if node.release else [],
     ]
     now: list[list[Piece]] = [
-        [(f"{'  ' if n else ''}{row.label} ", "dim"), (row.column, row.tone or "strong"),
-         *([(f" {row.note}", row.tone)] if row.note else [])]
+        [
+            (f"{'  ' if n else ''}{row.label} ", "dim"),
+            (row.column, row.tone or "strong"),
+            *([(f" {row.note}", row.tone)] if row.note else []),
+        ]
         for n, row in enumerate(now_rows(read, page.power))
-    ]  # fmt: skip
+    ]
     return [*flow(who, width), *flow(now, width), [(fit(facts, width).rstrip(), "dim")]]
 
 
 def _gpus(page: NodePageReply, width: int, cursor: int | None) -> list[Line]:
     lines: list[Line] = [
-        [
-            (
-                fit(
-                    "  gpu   util  power/limit   °C  mem°C     GiB    MHz   ECC  clock limit", width
-                ),
-                "head",
-            )
-        ]
+        [(fit("  gpu   util  power/limit   °C  mem°C     GiB    MHz   ECC  clock limit", width), "head")]
     ]
-    peers = [
-        p.readings[readings.UTILIZATION] for p in page.gpus if readings.UTILIZATION in p.readings
-    ]
+    peers = [p.readings[readings.UTILIZATION] for p in page.gpus if readings.UTILIZATION in p.readings]
     usual = sorted(peers)[len(peers) // 2] if peers else None
     for number_, part in enumerate(page.gpus):
         lines.append(_gpu(part, usual, here=number_ == cursor))
@@ -149,7 +137,7 @@ def _gpu(part: GpuReply, usual: float | None, *, here: bool) -> Line:
         (f"  {in_megahertz(clock):>4}", ""),
         (f"  {number(ecc):>4}", "crit" if ecc else ""),
         (f"  {limit.short}", limit.tone or "dim"),
-    ]  # fmt: skip
+    ]
     if slow and usual is not None and util is not None:
         pieces.append((f"  {percent_change(util - usual)} to its peers", "warn"))
     return pieces
@@ -192,22 +180,13 @@ class NodeView(PageView):
 
     def wants(self) -> Wants:
         """Return its page and history; of the stream its GPUs."""
-        return Wants(
-            nodes=(self.subject,), documents=node_documents(self.subject, self.context.span)
-        )
+        return Wants(nodes=(self.subject,), documents=node_documents(self.subject, self.context.span))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw the page."""
         context = self.context
         return node_lines(
-            context.shown,
-            self.subject,
-            context.span,
-            width,
-            height,
-            context.since,
-            utc=context.utc,
-            cursor=self.cursor,
+            context.shown, self.subject, context.span, width, height, context.since, utc=context.utc, cursor=self.cursor
         )
 
     def neighbours(self) -> list[str]:

@@ -66,22 +66,26 @@ def circuit_bars(state: DashboardState, since: Now, most: int) -> list[Bar]:
 
 def _circuit_bar(
     state: DashboardState, circuit: CircuitState, since: Now, lead: str = "", dark: str = "", *, spare: bool = True
-) -> Bar:  # fmt: skip
+) -> Bar:
     """`dark`: why nothing flows through it, in place of what happens next; `spare`: whether the headroom is shown."""
     status = state.circuit_status.get(circuit.id, RowStatus.OK)
     text, tone = (dark, "crit") if dark else countdown(circuit, status, since, short=True)
-    load, room = (ABSENT, ABSENT) if dark else (share_row(circuit).short, headroom_row(circuit).value)  # fmt: skip
+    load, room = (ABSENT, ABSENT) if dark else (share_row(circuit).short, headroom_row(circuit).value)
     return Bar(
-        circuit.id, 0.0 if dark else share(circuit), bar_tone(status),
-        [(f"{load:>5} ", tone_of(status)), (fit(text, 16), tone),
-         *([(fit(room, 10, right=True), "dim")] if spare else [])],
-        Limits(bar_marks(circuit), assumed_share(circuit)) if circuit.rated_amps else None, lead,
-    )  # fmt: skip
+        circuit.id,
+        0.0 if dark else share(circuit),
+        bar_tone(status),
+        [
+            (f"{load:>5} ", tone_of(status)),
+            (fit(text, 16), tone),
+            *([(fit(room, 10, right=True), "dim")] if spare else []),
+        ],
+        Limits(bar_marks(circuit), assumed_share(circuit)) if circuit.rated_amps else None,
+        lead,
+    )
 
 
-def chain_bars(
-    state: DashboardState, rows: Sequence[ChainRow], since: Now, width: int
-) -> list[Bar]:
+def chain_bars(state: DashboardState, rows: Sequence[ChainRow], since: Now, width: int) -> list[Bar]:
     """Return the power chain as a tree: circuits with their bars, nodes with what they draw at the wall. On a narrow
     screen the headroom makes room for the bars."""
     circuits = {one.id: one for one in state.circuits}
@@ -90,17 +94,13 @@ def chain_bars(
         piece = row.piece
         dark = NO_SHARE[piece.state] if piece.state in DARK else ""
         if piece.kind is ChainKind.SOURCE:
-            found.append(Bar(piece.label, None, "bar", [(" " * 6, ""), (dark, "crit")], None, row.lead))  # fmt: skip
+            found.append(Bar(piece.label, None, "bar", [(" " * 6, ""), (dark, "crit")], None, row.lead))
         elif piece.kind is ChainKind.NODE:
             its, (mark, tone) = node_row(piece), _SEVERITY.get(piece.severity, ("", ""))
-            found.append(
-                Bar(piece.label, None, "bar", [(f"{mark:>5} ", tone), (its.value, its.tone)], None, row.lead)
-            )  # fmt: skip
+            found.append(Bar(piece.label, None, "bar", [(f"{mark:>5} ", tone), (its.value, its.tone)], None, row.lead))
         else:
             its_state = circuits.get(piece.name) or CircuitState(piece.name)
-            found.append(
-                _circuit_bar(state, its_state, since, row.lead, dark, spare=width >= ROOM_FOR_SPARE)
-            )
+            found.append(_circuit_bar(state, its_state, since, row.lead, dark, spare=width >= ROOM_FOR_SPARE))
     return found
 
 
@@ -169,9 +169,7 @@ class Overview(View):
         frame = 2 if wide else 0
         few = columns_of(len(state.gpus), width, height) > 0
         least = 3 if not wide else max(6, height // (3 if few else 6))
-        need = self.map.need(
-            state, width - frame - (2 if wide else 0), max(1, height - least - 2 * frame)
-        )
+        need = self.map.need(state, width - frame - (2 if wide else 0), max(1, height - least - 2 * frame))
         rest = height - need - frame
         verdict = verdict_lines(state, width)
         trend = trend_lines(state, width) if verdict else []
@@ -244,9 +242,7 @@ class Overview(View):
             if rows and lines:
                 lines = [[(CHAIN_TITLE, "head")]]
             count = len(rows or state.circuits)
-            bars = (
-                chain_bars(state, rows, since, width) if rows else circuit_bars(state, since, room)
-            )
+            bars = chain_bars(state, rows, since, width) if rows else circuit_bars(state, since, room)
             drawn = bar_list(bars[: room if count <= room else room - 1], width, room)
             if count > room:
                 drawn.append([(f"  and {count - room + 1:,} more", "dim")])
@@ -267,9 +263,14 @@ class Overview(View):
                 return [*lines, *alert_lines(state, width, height - len(lines))]
             shown = alert_lines(state, width, max(4, height // 2))
             events = third_lines(
-                state, state.doc(EVENTS.path, EventsReply), state.fault(EVENTS.path), width,
-                height - len(lines) - len(shown) - 1, utc=context.utc, alerts=False,
-            )  # fmt: skip
+                state,
+                state.doc(EVENTS.path, EventsReply),
+                state.fault(EVENTS.path),
+                width,
+                height - len(lines) - len(shown) - 1,
+                utc=context.utc,
+                alerts=False,
+            )
             return [*lines, *shown, [], *events]
 
         self.alerts.show(alerts, faded=self.faded)

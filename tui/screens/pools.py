@@ -35,10 +35,7 @@ def matrix_lines(state: DashboardState, node: str, width: int) -> list[Line]:
     pages = [state.doc(gpu_page_of(part.gpu.uuid), GpuPageReply) for part in page.gpus]
     over = {uuid: pool.over for pool in page.pools if len(pool.gpus) > 1 for uuid in pool.gpus}
     lines: list[Line] = [
-        [
-            (f"matrix of {clean(node)}", "strong"),
-            ("   NV links to a peer · SW over a switch · PHB over PCIe", "dim"),
-        ]
+        [(f"matrix of {clean(node)}", "strong"), ("   NV links to a peer · SW over a switch · PHB over PCIe", "dim")]
     ]
     states = ((part.gpu.uuid, state_row(part.gpu, part.readings, part.gaps)) for part in page.gpus)
     gone = {uuid: unread_mark(state) for uuid, state in states if state.value}
@@ -60,18 +57,9 @@ def matrix_lines(state: DashboardState, node: str, width: int) -> list[Line]:
     for part in pages:
         if part is None or part.gpu.uuid in gone:
             continue
-        down = [
-            link.link.number for link in part.links if link.readings.get("link_state", 1.0) != 1.0
-        ]
+        down = [link.link.number for link in part.links if link.readings.get("link_state", 1.0) != 1.0]
         if down:
-            lines.append(
-                [
-                    (
-                        f"{CROSS} gpu{part.gpu.index}: links {', '.join(map(str, down[:12]))} are down",
-                        "crit",
-                    )
-                ]
-            )
+            lines.append([(f"{CROSS} gpu{part.gpu.index}: links {', '.join(map(str, down[:12]))} are down", "crit")])
     lines.append([("wall ", "dim"), (watts(page.readings.get(readings.WALL)), "")])
     return lines
 
@@ -81,10 +69,7 @@ def _between(page: GpuPageReply | None, mine: str, other: str, over: dict[str, s
         return "     …", "dim"
     direct = [link for link in page.links if link.link.peer == other]
     switch = [link for link in page.links if link.link.peer_kind == "switch"]
-    for links, word in (
-        (direct, "NV"),
-        (switch if over.get(mine) and over.get(other) else [], "SW"),
-    ):
+    for links, word in ((direct, "NV"), (switch if over.get(mine) and over.get(other) else [], "SW")):
         if links:
             states = [link.readings.get("link_state") for link in links]
             up, known = states.count(1.0), len(states) - states.count(None)
@@ -103,14 +88,11 @@ _DRAWN = {RowStatus.CRIT: ("▲", "crit_chip"), RowStatus.WARN: ("!", "warn_chip
 class PoolSource:
     """The data of the cells. A pool: all GPUs of one model in nodes of the same size, of those that fit."""
 
-    def __init__(
-        self, state: DashboardState, fits: np.ndarray[Any, np.dtype[np.bool_]] | None = None
-    ) -> None:
+    def __init__(self, state: DashboardState, fits: np.ndarray[Any, np.dtype[np.bool_]] | None = None) -> None:
         who = state.gpus.who
         sizes = {line.node: line.gpus for line in state.nodes}
         names = [
-            f"{m.removeprefix('NVIDIA ')}  {sizes.get(n, 0)} a node"
-            for m, n in zip(who.name, who.node, strict=True)
+            f"{m.removeprefix('NVIDIA ')}  {sizes.get(n, 0)} a node" for m, n in zip(who.name, who.node, strict=True)
         ]
         self.names = list(dict.fromkeys(names))
         self.state = state
@@ -190,13 +172,9 @@ class PoolsView(ListView):
             documents += (DocumentRequest(page_of(self.node), NodePageReply, 5.0),)
             page = self.context.shown.doc(page_of(self.node), NodePageReply)
             documents += tuple(
-                DocumentRequest(gpu_page_of(p.gpu.uuid), GpuPageReply, 10.0)
-                for p in (page.gpus if page else ())[:16]
+                DocumentRequest(gpu_page_of(p.gpu.uuid), GpuPageReply, 10.0) for p in (page.gpus if page else ())[:16]
             )
-        return Wants(
-            (readings.POWER, readings.LIMIT, readings.UTILIZATION, readings.TEMPERATURE),
-            documents=documents,
-        )
+        return Wants((readings.POWER, readings.LIMIT, readings.UTILIZATION, readings.TEMPERATURE), documents=documents)
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """Return the pools of the GPUs that fit, largest first."""
@@ -277,10 +255,7 @@ def island_lines(state: DashboardState, pool: str, width: int, height: int) -> l
     for row in rows.tolist():
         islands.setdefault(who.node[row], []).append(row)
     lines: list[Line] = [
-        [
-            (counted(len(islands), "island"), "head"),
-            ("  1 sign = 1 node, fill = busy;  [M] matrix of one", "dim"),
-        ]
+        [(counted(len(islands), "island"), "head"), ("  1 sign = 1 node, fill = busy;  [M] matrix of one", "dim")]
     ]
     pieces: list[Piece] = []
     for its in islands.values():
@@ -288,12 +263,7 @@ def island_lines(state: DashboardState, pool: str, width: int, height: int) -> l
         if worst is RowStatus.OK:
             values = use[its]
             pieces.append(
-                (
-                    " ▁▂▃▄▅▆▇█"[round(8 * float(np.nanmean(values)))]
-                    if np.isfinite(values).any()
-                    else "·",
-                    "bar",
-                )
+                (" ▁▂▃▄▅▆▇█"[round(8 * float(np.nanmean(values)))] if np.isfinite(values).any() else "·", "bar")
             )
         else:
             pieces.append(_DRAWN[worst])

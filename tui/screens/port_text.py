@@ -14,22 +14,18 @@ from telemetry.text import counted
 from tui.kit.text import DASH, clean, fit
 from tui.kit.theme import Line, Piece
 
-_COLUMNS = (("port", 14), ("role", 10), ("gpu", 4), ("rail", 5), ("state", 13), ("speed", 9), ("errors", 7))  # fmt: skip
+_COLUMNS = (("port", 14), ("role", 10), ("gpu", 4), ("rail", 5), ("state", 13), ("speed", 9), ("errors", 7))
 _FAR = 8
 """Least width of the far end, which is left out where there is less."""
 
 
-def node_port_lines(
-    ports: Sequence[PortReply], gpus: Sequence[Gpu], alerts: Sequence[Alert], width: int
-) -> list[Line]:
+def node_port_lines(ports: Sequence[PortReply], gpus: Sequence[Gpu], alerts: Sequence[Alert], width: int) -> list[Line]:
     """Draw the ports of a node; nothing without any."""
     if not ports:
         return []
     firing = firing_by_port(alerts)
     lines = [
-        line_of(
-            each, gpus, firing[each.port.id, Severity.PAGE], firing[each.port.id, Severity.TICKET]
-        )
+        line_of(each, gpus, firing[each.port.id, Severity.PAGE], firing[each.port.id, Severity.TICKET])
         for each in ports
     ]
     return [_head(width, ""), *(_line(line, width, "") for line in lines)]
@@ -80,7 +76,9 @@ def _group(group: PortGroup) -> Line:
 def _head(width: int, node: str) -> Line:
     words = fit(node, 14) if node else ""
     words += "".join(fit(word, room) for word, room in _COLUMNS)
-    return [(fit(f"{words}far end" if width >= len(words) + _FAR else words, width).rstrip(), "head" if not node else "dim")]  # fmt: skip
+    return [
+        (fit(f"{words}far end" if width >= len(words) + _FAR else words, width).rstrip(), "head" if not node else "dim")
+    ]
 
 
 def _line(line: PortLine, width: int, node: str) -> Line:

@@ -19,9 +19,7 @@ class ChainRow:
     piece: ChainPiece
 
 
-def chain_tree(
-    pieces: Sequence[ChainPiece], without: Collection[ChainKind] = (ChainKind.GPU,)
-) -> list[ChainRow]:
+def chain_tree(pieces: Sequence[ChainPiece], without: Collection[ChainKind] = (ChainKind.GPU,)) -> list[ChainRow]:
     """Return the pieces but for those of some kinds, each below the one that feeds it now; a node below every circuit
     that feeds it."""
     wanted = [one for one in pieces if one.kind not in without]

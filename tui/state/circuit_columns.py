@@ -57,12 +57,23 @@ def whole(found: CircuitsReply) -> CircuitsReply:
 
 
 def _circuit(
-    name: str, kind: str, parent: str | None, nodes: list[str],
-    values: Sequence[float | None], amps: float | None, trip: float | None, state: float | None,
-) -> CircuitState:  # fmt: skip
+    name: str,
+    kind: str,
+    parent: str | None,
+    nodes: list[str],
+    values: Sequence[float | None],
+    amps: float | None,
+    trip: float | None,
+    state: float | None,
+) -> CircuitState:
     numbers: dict[str, Any] = dict(zip(FIELDS, values, strict=True))
     return CircuitState(
-        id=name, kind=kind, parent=parent, nodes=nodes, trip_seconds=TripSeconds(earliest=trip),
+        id=name,
+        kind=kind,
+        parent=parent,
+        nodes=nodes,
+        trip_seconds=TripSeconds(earliest=trip),
         amps={} if amps is None else {"": amps},
-        load_state=None if state is None else _STATES.get(int(state)), **numbers,
-    )  # fmt: skip
+        load_state=None if state is None else _STATES.get(int(state)),
+        **numbers,
+    )

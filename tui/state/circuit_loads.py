@@ -52,9 +52,7 @@ class Loads:
             self._names = names
         at = state.circuits_at
         if names and at and (not self._kept or self._kept[-1][0] != at):
-            self._kept.append(
-                (at, np.array([measured_watts(c) for c in state.circuits], np.float32))
-            )
+            self._kept.append((at, np.array([measured_watts(c) for c in state.circuits], np.float32)))
 
     def of(self, name: str, until: int) -> Past:
         """Return the watts of a circuit up to an instant, and a little after: circuits are computed later."""

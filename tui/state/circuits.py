@@ -65,9 +65,7 @@ def worst_line(state: DashboardState, now: Now, limit: int) -> list[Piece]:
             break
         tone = tone if tone != Tone.DIM else ""
         kind = next_event(circuit).kind
-        of = (
-            " of its breaker," if kind in {NextKind.OVER, NextKind.ASSUMED} else ""
-        )  # not of the continuous limit
+        of = " of its breaker," if kind in {NextKind.OVER, NextKind.ASSUMED} else ""  # not of the continuous limit
         words = "" if text == DASH else f"{of} {text}"
         pieces += [(f"{clean(circuit.id)} {share_row(circuit).short}{words}", tone), ("  ", "")]
     if pieces:

@@ -99,7 +99,7 @@ class DashboardState(Documents):
     def gpu_counts(self) -> dict[str, int]:
         """GPUs that are `reporting`, `silent` and `lost`, counted where `summary` is summed."""
         models = () if self.status is None else self.status.summary.models
-        count = {kind: sum(one.gpus.get(kind, 0) for one in models) for kind in ("reporting", "silent", "lost")}  # fmt: skip
+        count = {kind: sum(one.gpus.get(kind, 0) for one in models) for kind in ("reporting", "silent", "lost")}
         if self._whole:
             read = int(np.count_nonzero(self.gpus.reporting))
             lost = min(count["lost"], len(self.gpus) - read)
@@ -111,9 +111,7 @@ class DashboardState(Documents):
         """The sum at the wall, of the instant of `summary` where the aggregator says so."""
         status, reported = self.status, self.gpus_wall
         if reported is not None and self._whole:
-            return WallSum(
-                reported.watts, reported.nodes, reported.partial_nodes, reported.age_seconds
-            )
+            return WallSum(reported.watts, reported.nodes, reported.partial_nodes, reported.age_seconds)
         if status is not None and status.wall_nodes is not None:
             apart = max(0.0, (self.gpus_at - status.at) / 1e9) if self._whole else 0.0
             age = status.wall_age_seconds + apart
@@ -164,9 +162,9 @@ class DashboardState(Documents):
     def node_status(self) -> npt.NDArray[np.int8]:
         """`RowStatus` of each node, by its state and alerts."""
         states = {"online": RowStatus.OK, "stale": RowStatus.STALE, "unheard": RowStatus.STALE}
-        status = np.array(
-            [states.get(line.state, RowStatus.DOWN) for line in self.nodes], np.int8
-        ).reshape(len(self.nodes))
+        status = np.array([states.get(line.state, RowStatus.DOWN) for line in self.nodes], np.int8).reshape(
+            len(self.nodes)
+        )
         for name, alerts in self.node_alerts.items():
             row = self.node_row.get(name)
             if row is not None and alerts:
@@ -207,9 +205,7 @@ class DashboardState(Documents):
         known = self.gpus.reporting.astype(np.float64)
         return np.nan_to_num(_grouped(np.add, known, self._home, len(self.nodes)))
 
-    def with_data(
-        self, message: StreamData | StreamPacked, rows: Gpus, *, part: bool = False
-    ) -> DashboardState:
+    def with_data(self, message: StreamData | StreamPacked, rows: Gpus, *, part: bool = False) -> DashboardState:
         """Return the state with new readings, of all GPUs or of a part; `rows` identify them."""
         columns = (
             {name: numbers(values) for name, values in message.columns.items()}
@@ -228,11 +224,7 @@ class DashboardState(Documents):
     def with_nodes(self, nodes: NodesReply, wall: FleetReply) -> DashboardState:
         """Return the state with new nodes."""
         watts = wall.columns.get(WALL, [])
-        known_watts = {
-            node: value
-            for node, value in zip(wall.rows.node, watts, strict=False)
-            if value is not None
-        }
+        known_watts = {node: value for node, value in zip(wall.rows.node, watts, strict=False) if value is not None}
         return replace(self, nodes=tuple(nodes.nodes), wall=known_watts)
 
 

@@ -56,9 +56,7 @@ class Documents:
     def fault(self, path: str) -> str:
         """Return why a document is refused, or ``."""
         found = self.docs.get(path)
-        return (
-            str(found.value) if found is not None and isinstance(found.value, ErrorDetail) else ""
-        )
+        return str(found.value) if found is not None and isinstance(found.value, ErrorDetail) else ""
 
     def came(self, path: str) -> float:
         """Return when a document came, monotonic seconds; 0 before."""

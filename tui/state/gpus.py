@@ -34,9 +34,12 @@ class GpuRows:
         what they are."""
         nodes = {node: node for node in rows.node}
         return cls(
-            [nodes[node] for node in rows.node], rows.gpu or [], rows.uuid or [],
-            tidy_names(rows.name or []), rows.present or [],
-        )  # fmt: skip
+            [nodes[node] for node in rows.node],
+            rows.gpu or [],
+            rows.uuid or [],
+            tidy_names(rows.name or []),
+            rows.present or [],
+        )
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,7 @@ def counts(state: DashboardState, *, words: bool = False) -> list[Piece]:
     for severity, glyph, tone, _ in _SEVERITIES:
         count = sum(each.severity == severity for each in state.incidents)
         if count:
-            pieces += [
-                (f"{glyph}{number(count)}{' ' + severity_words[severity] if words else ''}", tone),
-                (" ", ""),
-            ]
+            pieces += [(f"{glyph}{number(count)}{' ' + severity_words[severity] if words else ''}", tone), (" ", "")]
     taken = sum(each.acknowledged is not None for each in state.incidents)
     if taken:
         pieces.append((f"✓{number(taken)}{' acked' if words else ''} ", "dim"))
@@ -42,10 +39,7 @@ def silenced_until(incident: Incident, silences: Sequence[Silence], at: int) -> 
     """Return until when all its firing alerts are silenced, ns; None if one is not."""
     running = [each for each in silences if each.starts <= at < each.ends]
     firing = [alert for alert in incident.alerts if alert.state == "firing"]
-    ends = [
-        max((each.ends for each in running if _hushes(each, alert)), default=None)
-        for alert in firing
-    ]
+    ends = [max((each.ends for each in running if _hushes(each, alert)), default=None) for alert in firing]
     known = [end for end in ends if end is not None]
     return min(known) if known and len(known) == len(ends) else None
 
@@ -55,26 +49,19 @@ def _hushes(silence: Silence, alert: Alert) -> bool:
     return matches_all(silence.matchers, alert.matched_labels())
 
 
-def incident_line(
-    state: DashboardState, incident: Incident, width: int, *, place: int = 20
-) -> list[Piece]:
+def incident_line(state: DashboardState, incident: Incident, width: int, *, place: int = 20) -> list[Piece]:
     """Draw an incident: severity, age, title, and who acknowledged it."""
     _, glyph, tone, word = _severity(incident.severity)
     taken = incident.acknowledged
     mark: list[Piece] = [(f"{glyph} {word:<4} ", "dim" if taken else tone)]
-    mark.append(
-        (f"{short_duration((state.at - incident.onset) / 1e9).replace(' ', ''):>4} ", "dim")
-    )
+    mark.append((f"{short_duration((state.at - incident.onset) / 1e9).replace(' ', ''):>4} ", "dim"))
     many = f" (+{number(incident.firing - 1)})" if incident.firing > 1 else ""
     who = f" ✓ {clean(taken.who)}" if taken else ""
     title = clean(incident.title)
     if many:
         title = short_title(title)
     room = max(8, width - 12 - cell_len(many) - cell_len(who))
-    return [
-        *mark, (fit(title, room).rstrip(), "dim" if taken else "strong"),
-        (many, "dim"), (who, "good"),
-    ]  # fmt: skip
+    return [*mark, (fit(title, room).rstrip(), "dim" if taken else "strong"), (many, "dim"), (who, "good")]
 
 
 def firing_lines(state: DashboardState, alerts: Sequence[Alert], width: int) -> list[list[Piece]]:
@@ -111,24 +98,15 @@ def alert_lines(state: DashboardState, width: int, height: int) -> list[list[Pie
         pending = sum(alert.state == "pending" for alert in state.alerts)
         if pending:
             return [[(f"no alerts; {number(pending)} pending", "dim")]]
-        resolved = max(
-            (a for a in state.alerts if a.state == "resolved"),
-            key=lambda a: a.changed,
-            default=None,
-        )
+        resolved = max((a for a in state.alerts if a.state == "resolved"), key=lambda a: a.changed, default=None)
         if resolved is None:
             return [[("no alerts", "dim")]]
         ago = short_duration((state.at - resolved.changed) / 1e9)
         return [[(f"no alerts; {ago} ago resolved: {clean(resolved.summary)}", "dim")]]
-    if (
-        len(shown) > height and 0 < height <= 3
-    ):  # no line to spare: the count follows the last title
+    if len(shown) > height and 0 < height <= 3:  # no line to spare: the count follows the last title
         more = f"  and {number(len(shown) - height)} more"
         last = incident_line(state, shown[height - 1], width - len(more))
-        return [
-            *(incident_line(state, each, width) for each in shown[: height - 1]),
-            [*last, (more, "dim")],
-        ]
+        return [*(incident_line(state, each, width) for each in shown[: height - 1]), [*last, (more, "dim")]]
     room = height if len(shown) <= height else height - 1
     lines = [incident_line(state, each, width) for each in shown[: max(0, room)]]
     if room < len(shown):

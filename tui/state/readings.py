@@ -12,9 +12,7 @@ MEMORY_USED = "gpu_memory_used_bytes"
 MEMORY_TOTAL = "gpu_memory_total_bytes"
 CLOCK = "gpu_sm_clock_hertz"
 WALL = "node_wall_power_watts"
-COLUMNS = (
-    POWER, LIMIT, TEMPERATURE, UTILIZATION, MEMORY_USED, MEMORY_TOTAL, CLOCK, *CLOCK_LIMITS,
-)  # fmt: skip
+COLUMNS = (POWER, LIMIT, TEMPERATURE, UTILIZATION, MEMORY_USED, MEMORY_TOTAL, CLOCK, *CLOCK_LIMITS)
 """Columns that the screen shows: no others are requested."""
 
 LIVELY = (POWER, TEMPERATURE, UTILIZATION, CLOCK, *CLOCK_LIMITS)

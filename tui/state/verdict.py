@@ -35,8 +35,11 @@ def verdict_lines(state: DashboardState, width: int) -> list[Line]:
     if act and why and not why.endswith("."):
         why += "."
     room = max(0, width - 2 - len(act) - 1)  # what helps is cut last
-    below: Line = [("  ", ""), (f"{fit(why, room).rstrip()} ", "dim") if why and room > 8 else ("", ""),
-                   (fit(act, width - 2).rstrip(), "strong")]  # fmt: skip
+    below: Line = [
+        ("  ", ""),
+        (f"{fit(why, room).rstrip()} ", "dim") if why and room > 8 else ("", ""),
+        (fit(act, width - 2).rstrip(), "strong"),
+    ]
     return [first, below] if why or act else [first]
 
 
@@ -66,12 +69,8 @@ def _headline(state: DashboardState) -> Headline | None:
     if status is None or LOADING in {state.incidents_unknown, state.circuits_unknown}:
         return None
     if state.incidents_unknown:
-        return Headline(
-            Urgency.UNKNOWN, "Whether anything is wrong is not known.", state.incidents_unknown
-        )
+        return Headline(Urgency.UNKNOWN, "Whether anything is wrong is not known.", state.incidents_unknown)
     found = headline(state.incidents, state.urgent, _heard(status))
     if found.urgency is Urgency.WELL and state.circuits_unknown:
-        return replace(
-            found, urgency=Urgency.UNKNOWN, text=IN_THE_KNOWN, why=state.circuits_unknown
-        )
+        return replace(found, urgency=Urgency.UNKNOWN, text=IN_THE_KNOWN, why=state.circuits_unknown)
     return found

@@ -18,31 +18,8 @@ from tui.tables.filter import Fields
 
 GPU_KEYS = ("node", "gpu", "uuid", "model", "rack", "circuit", "job", "sev", "power", "limit", "temp",
             "util", "mem", "clock", "limited")  # fmt: skip
-NODE_KEYS = (
-    "node",
-    "rack",
-    "circuit",
-    "job",
-    "sev",
-    "gpus",
-    "power",
-    "wall",
-    "temp",
-    "util",
-    "state",
-)
-CIRCUIT_KEYS = (
-    "circuit",
-    "kind",
-    "parent",
-    "node",
-    "watts",
-    "load",
-    "continuous",
-    "heat",
-    "trip",
-    "sev",
-)
+NODE_KEYS = ("node", "rack", "circuit", "job", "sev", "gpus", "power", "wall", "temp", "util", "state")
+CIRCUIT_KEYS = ("circuit", "kind", "parent", "node", "watts", "load", "continuous", "heat", "trip", "sev")
 JOB_KEYS = ("job", "user", "account", "node", "scheduler", "state", "gpus", "use", "power", "sev")
 ALERT_KEYS = ("sev", "rule", "node", "circuit", "gpu", "title", "age", "acked")
 
@@ -61,7 +38,9 @@ def gpu_fields(state: DashboardState, gpus: Gpus) -> Fields:
         return lambda: _per_node(who.node, as_text)
 
     return {
-        "": lambda: [f"{n}/{i} {u} {m}".casefold() for n, i, u, m in zip(who.node, who.gpu, who.uuid, who.name, strict=True)],
+        "": lambda: [
+            f"{n}/{i} {u} {m}".casefold() for n, i, u, m in zip(who.node, who.gpu, who.uuid, who.name, strict=True)
+        ],
         "node": lambda: who.node,
         "gpu": lambda: np.array(who.gpu, np.float64),
         "uuid": lambda: who.uuid,
@@ -73,7 +52,7 @@ def gpu_fields(state: DashboardState, gpus: Gpus) -> Fields:
         "util": lambda: gpus.column(readings.UTILIZATION),
         "limited": lambda: _clock_limit(gpus),
         **{key: _scaled(gpus, metric, scale) for key, (metric, scale) in _PLAIN.items()},
-    }  # fmt: skip
+    }
 
 
 def _scaled(gpus: Gpus, metric: str, scale: float) -> Callable[[], Floats]:
@@ -82,9 +61,7 @@ def _scaled(gpus: Gpus, metric: str, scale: float) -> Callable[[], Floats]:
 
 def _per_node(nodes: Sequence[str], as_text: Callable[[str], str]) -> list[str]:
     known: dict[str, str] = {}
-    return [
-        known[node] if node in known else known.setdefault(node, as_text(node)) for node in nodes
-    ]
+    return [known[node] if node in known else known.setdefault(node, as_text(node)) for node in nodes]
 
 
 def _clock_limit(gpus: Gpus) -> list[str]:
@@ -104,9 +81,7 @@ def node_fields(state: DashboardState) -> Fields:
         uuids: dict[str, list[str]] = {}
         for node, uuid in zip(state.gpus.who.node, state.gpus.who.uuid, strict=True):
             uuids.setdefault(node, []).append(uuid)
-        return [
-            f"{n.node} {n.rack} {n.job} {' '.join(uuids.get(n.node, ()))}".casefold() for n in nodes
-        ]
+        return [f"{n.node} {n.rack} {n.job} {' '.join(uuids.get(n.node, ()))}".casefold() for n in nodes]
 
     return {
         "": words,
@@ -174,13 +149,8 @@ def alert_fields(incidents: Sequence[Incident], at: int) -> Fields:
     return {
         "": lambda: [f"{i.title} {' '.join(i.group.values())}".casefold() for i in incidents],
         "sev": lambda: np.array([of.get(i.severity, 0.0) for i in incidents]),
-        "rule": lambda: [
-            ",".join({a.rule for a in i.alerts} | {i.group.get("rule", "")} - {""})
-            for i in incidents
-        ],
-        "node": lambda: [
-            i.group.get("node") or next((a.node for a in i.alerts), "") for i in incidents
-        ],
+        "rule": lambda: [",".join({a.rule for a in i.alerts} | {i.group.get("rule", "")} - {""}) for i in incidents],
+        "node": lambda: [i.group.get("node") or next((a.node for a in i.alerts), "") for i in incidents],
         "circuit": lambda: [i.group.get("circuit", "") for i in incidents],
         "gpu": lambda: [next((a.gpu or "" for a in i.alerts), "") for i in incidents],
         "title": lambda: [i.title for i in incidents],

@@ -28,21 +28,11 @@ Fields = Mapping[str, Callable[[], Field]]
 """Columns by key, made on demand; that of `` is searched for bare words."""
 Test = Callable[[Fields], Mask]
 
-SEVERITIES = {
-    "ok": 0.0,
-    "stale": 1.0,
-    "warn": 2.0,
-    "ticket": 2.0,
-    "crit": 3.0,
-    "page": 3.0,
-    "down": 4.0,
-}
+SEVERITIES = {"ok": 0.0, "stale": 1.0, "warn": 2.0, "ticket": 2.0, "crit": 3.0, "page": 3.0, "down": 4.0}
 """Names of the numbers of `sev`."""
 _UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "%": 0.01}
 _FORMER = {each.former: each.name for each in former_names(NameKind.FILTER_KEY)}
-_TOKEN = re.compile(
-    r'\s*(?:(~=|!=|>=|<=|[=><&|!()])|"([^"]*)"|([^\s=><&|!()"~]+(?:~(?!=)[^\s=><&|!()"~]*)*))'
-)
+_TOKEN = re.compile(r'\s*(?:(~=|!=|>=|<=|[=><&|!()])|"([^"]*)"|([^\s=><&|!()"~]+(?:~(?!=)[^\s=><&|!()"~]*)*))')
 _ORDER: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
     "<": operator.lt, "<=": operator.le,
@@ -101,11 +91,7 @@ def _tokens(text: str) -> list[Token]:
         match = _TOKEN.match(text, place)
         if match is None:
             column = place + len(text[place:]) - len(text[place:].lstrip())
-            what = (
-                "the quotation mark is not closed"
-                if text[column] == '"'
-                else f"{text[column]!r} means nothing here"
-            )
+            what = "the quotation mark is not closed" if text[column] == '"' else f"{text[column]!r} means nothing here"
             raise FilterError(column, what)
         sign, quoted, word = match.groups()
         if sign:
@@ -141,23 +127,13 @@ class _Parser:
         tests = [self._all()]
         while self._accept("|"):
             tests.append(self._all())
-        return (
-            tests[0]
-            if len(tests) == 1
-            else lambda fields: np.logical_or.reduce([t(fields) for t in tests])
-        )
+        return tests[0] if len(tests) == 1 else lambda fields: np.logical_or.reduce([t(fields) for t in tests])
 
     def _all(self) -> Test:
         tests = [self._not()]
-        while self._accept("&") or (
-            self.next is not None and (self.next.is_word or self.next.text in {"!", "("})
-        ):
+        while self._accept("&") or (self.next is not None and (self.next.is_word or self.next.text in {"!", "("})):
             tests.append(self._not())
-        return (
-            tests[0]
-            if len(tests) == 1
-            else lambda fields: np.logical_and.reduce([t(fields) for t in tests])
-        )
+        return tests[0] if len(tests) == 1 else lambda fields: np.logical_and.reduce([t(fields) for t in tests])
 
     def _not(self) -> Test:
         if self._accept("!"):
@@ -175,10 +151,7 @@ class _Parser:
         if word is None:
             raise FilterError(len(self._text), "something is missing at the end")
         if not word.is_word:
-            raise FilterError(
-                word.column,
-                f"{word.text!r} is not expected here; write KEY=VALUE or a part of a name",
-            )
+            raise FilterError(word.column, f"{word.text!r} is not expected here; write KEY=VALUE or a part of a name")
         self._place += 1
         sign = self._accept("~=", *_ORDER)
         if sign is None:
@@ -189,9 +162,7 @@ class _Parser:
             raise FilterError(word.column, f"there is no {word.text!r} here. {cure}")
         value = self.next
         if value is None or not value.is_word:
-            raise FilterError(
-                sign.column + len(sign.text), f"a value is missing after {sign.text!r}"
-            )
+            raise FilterError(sign.column + len(sign.text), f"a value is missing after {sign.text!r}")
         self._place += 1
         return _comparison(key, sign.text, value)
 
@@ -206,12 +177,8 @@ def _comparison(key: str, sign: str, value: Token) -> Test:
         try:
             pattern = re.compile(value.text, re.IGNORECASE)
         except re.error as error:
-            raise FilterError(
-                value.column, f"{value.text!r} is no regular expression: {error}"
-            ) from error
-        return lambda fields: np.fromiter(
-            (bool(pattern.search(t)) for t in _texts(fields[key]())), bool
-        )
+            raise FilterError(value.column, f"{value.text!r} is no regular expression: {error}") from error
+        return lambda fields: np.fromiter((bool(pattern.search(t)) for t in _texts(fields[key]())), bool)
     number = _number(key, value.text)
     if number is None and sign not in {"=", "!="}:
         raise FilterError(value.column, f"{value.text!r} is no number")

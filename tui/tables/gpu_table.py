@@ -12,15 +12,7 @@ from tui.kit.text import bar, clean
 from tui.kit.theme import Piece
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
-from tui.state.readings import (
-    CLOCK,
-    LIMIT,
-    MEMORY_TOTAL,
-    MEMORY_USED,
-    POWER,
-    TEMPERATURE,
-    UTILIZATION,
-)
+from tui.state.readings import CLOCK, LIMIT, MEMORY_TOTAL, MEMORY_USED, POWER, TEMPERATURE, UTILIZATION
 from tui.state.row_status import RowStatus
 from tui.tables.columns import TableColumn
 from tui.tables.fields import gpu_fields
@@ -73,25 +65,19 @@ def _gpu_clock_limit(source: GpuSource, row: int, width: int) -> Piece:
 
 GPU_COLUMNS: tuple[TableColumn[GpuSource], ...] = (
     TableColumn("GPUS", 9, _gpu_state),
-    TableColumn("node", 9, lambda s, row, _: (clean(s.gpus.who.node[row]), s.tone(row)),
-           tail=True, grow=2, most=28),
+    TableColumn("node", 9, lambda s, row, _: (clean(s.gpus.who.node[row]), s.tone(row)), tail=True, grow=2, most=28),
     TableColumn("#", 2, lambda s, row, _: (str(s.gpus.who.gpu[row]), s.tone(row)), right=True),
-    TableColumn("name", 22, lambda s, row, _: (short_model(s.gpus.who.name[row]), "dim"),
-           grow=1, most=30, need=112),
+    TableColumn("name", 22, lambda s, row, _: (short_model(s.gpus.who.name[row]), "dim"), grow=1, most=30, need=112),
     TableColumn("W/limit", 9, _gpu_power, right=True),
     TableColumn("", 5, _gpu_power_bar, grow=3, most=24),
-    TableColumn("°C", 3, lambda s, row, _: (number(s.gpus.value(TEMPERATURE, row)), s.tone(row)),
-           right=True),
-    TableColumn("util", 5, lambda s, row, _: (percent(s.gpus.value(UTILIZATION, row)), s.tone(row)),
-           right=True),
-    TableColumn("", 4, lambda s, row, width: (bar(s.gpus.value(UTILIZATION, row), width), "bar"),
-           grow=3, most=24),
+    TableColumn("°C", 3, lambda s, row, _: (number(s.gpus.value(TEMPERATURE, row)), s.tone(row)), right=True),
+    TableColumn("util", 5, lambda s, row, _: (percent(s.gpus.value(UTILIZATION, row)), s.tone(row)), right=True),
+    TableColumn("", 4, lambda s, row, width: (bar(s.gpus.value(UTILIZATION, row), width), "bar"), grow=3, most=24),
     TableColumn("GiB", 8, _gpu_memory, right=True),
     TableColumn("MHz", 5, _gpu_clock, right=True),
     TableColumn("clock limit", 11, _gpu_clock_limit),
-    TableColumn("uuid", 12, lambda s, row, _: (clean(s.gpus.who.uuid[row]), "dim"),
-           grow=1, most=40, need=140),
-)  # fmt: skip
+    TableColumn("uuid", 12, lambda s, row, _: (clean(s.gpus.who.uuid[row]), "dim"), grow=1, most=40, need=140),
+)
 
 GPU_SORTS: dict[str, Callable[[GpuSource], Floats] | None] = {
     "": lambda s: s.status.astype(np.float64),
@@ -105,9 +91,14 @@ GPU_SORTS: dict[str, Callable[[GpuSource], Floats] | None] = {
 
 
 def gpu_listing(
-    state: DashboardState, sort: str, wanted: Filter = ALL, *, node: str | None = None,
-    reverse: bool = False, faults: bool = False,
-) -> Listing[GpuSource]:  # fmt: skip
+    state: DashboardState,
+    sort: str,
+    wanted: Filter = ALL,
+    *,
+    node: str | None = None,
+    reverse: bool = False,
+    faults: bool = False,
+) -> Listing[GpuSource]:
     """List the GPUs of one node or of all that fit a filter. `faults`: only those with a fault."""
     source, who = GpuSource(state), state.gpus.who
     mask = wanted.mask(gpu_fields(state, state.gpus), len(state.gpus))

@@ -111,14 +111,14 @@ JOB_COLUMNS: tuple[TableColumn[JobTable], ...] = (
     TableColumn("use", 5, _use, right=True),
     TableColumn("power", 7, lambda s, row, _: (watts(s.jobs[row].power_watts), ""), right=True),
     TableColumn("hints", 10, _hints, grow=3),
-)  # fmt: skip
+)
 JOB_SORTS: dict[str, Callable[[JobTable], Floats]] = {
     "": JobTable.urgency,
     "GPUs": lambda s: s.numbers(lambda row: row.gpus),
     "for": lambda s: s.numbers(lambda row: -row.begin),
     "use": lambda s: s.numbers(lambda j: None if j.summary is None else j.summary.utilization_ratio),
     "power": lambda s: s.numbers(lambda row: row.power_watts),
-}  # fmt: skip
+}
 
 
 def job_listing(

@@ -48,9 +48,7 @@ def unread(present: bool, gaps: Collection[str]) -> Piece:
 
 def unread_mark(row: FactRow) -> Piece:
     """Return the mark of an unread GPU."""
-    return (
-        (f"{CROSS} {row.short}", "down") if row.tone is Tone.CRIT else (f"▒ {row.short}", "stale")
-    )
+    return (f"{CROSS} {row.short}", "down") if row.tone is Tone.CRIT else (f"▒ {row.short}", "stale")
 
 
 @dataclass(frozen=True)

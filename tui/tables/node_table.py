@@ -78,26 +78,20 @@ def _node_worst(source: NodeSource, row: int, width: int) -> Piece:
 
 NODE_COLUMNS: tuple[TableColumn[NodeSource], ...] = (
     TableColumn("NODES", 9, _node_state),
-    TableColumn("node", 9, lambda s, row, _: (clean(s.state.nodes[row].node), s.tone(row)),
-           tail=True, grow=2, most=28),
+    TableColumn("node", 9, lambda s, row, _: (clean(s.state.nodes[row].node), s.tone(row)), tail=True, grow=2, most=28),
     TableColumn("GPUs", 5, _node_gpus, right=True),
-    TableColumn("GPU power", 9, lambda s, row, _: (watts(known_value(s.power[row])), s.tone(row)),
-           right=True),
-    TableColumn("wall", 8,
-           lambda s, row, _: (watts(s.state.wall.get(s.state.nodes[row].node)), s.tone(row)),
-           right=True),
+    TableColumn("GPU power", 9, lambda s, row, _: (watts(known_value(s.power[row])), s.tone(row)), right=True),
+    TableColumn(
+        "wall", 8, lambda s, row, _: (watts(s.state.wall.get(s.state.nodes[row].node)), s.tone(row)), right=True
+    ),
     TableColumn("°C", 3, lambda s, row, _: (number(known_value(s.hottest[row])), s.tone(row)), right=True),
     TableColumn("util", 5, lambda s, row, _: (percent(known_value(s.busy[row])), s.tone(row)), right=True),
-    TableColumn("", 5, lambda s, row, width: (bar(known_value(s.busy[row]), width), "bar"),
-           grow=2, most=24),
-    TableColumn("role", 8,
-           lambda s, row, _: (clean(role_row(s.state.nodes[row].role).value), "dim"), need=112),
-    TableColumn("driver", 14,
-           lambda s, row, _: (clean(_driver(s, row)), "dim"), need=112),
-    TableColumn("source", 18,
-           lambda s, row, _: (clean(s.state.nodes[row].source or DASH), "dim"), need=112),
+    TableColumn("", 5, lambda s, row, width: (bar(known_value(s.busy[row]), width), "bar"), grow=2, most=24),
+    TableColumn("role", 8, lambda s, row, _: (clean(role_row(s.state.nodes[row].role).value), "dim"), need=112),
+    TableColumn("driver", 14, lambda s, row, _: (clean(_driver(s, row)), "dim"), need=112),
+    TableColumn("source", 18, lambda s, row, _: (clean(s.state.nodes[row].source or DASH), "dim"), need=112),
     TableColumn("worst alert", 15, _node_worst, grow=3),
-)  # fmt: skip
+)
 NODE_SORTS: dict[str, Callable[[NodeSource], Floats] | None] = {
     "": lambda s: s.urgency(),
     "node": None,
@@ -108,12 +102,7 @@ NODE_SORTS: dict[str, Callable[[NodeSource], Floats] | None] = {
 
 
 def node_listing(
-    state: DashboardState,
-    sort: str,
-    wanted: Filter = ALL,
-    *,
-    reverse: bool = False,
-    faults: bool = False,
+    state: DashboardState, sort: str, wanted: Filter = ALL, *, reverse: bool = False, faults: bool = False
 ) -> Listing[NodeSource]:
     """List the nodes that fit a filter, the worst first where `sort` is empty."""
     source, names = NodeSource(state), [node.node for node in state.nodes]

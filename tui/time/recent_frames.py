@@ -122,27 +122,31 @@ def pack(state: DashboardState) -> Packed:
         for path, doc in state.docs.items()
         if isinstance(doc.value, _KINDS.get(path, ()))
     }
-    rest = _Rest(
-        state.status, list(state.nodes), dict(state.wall), list(state.alerts), gpus.gaps, docs
-    )
+    rest = _Rest(state.status, list(state.nodes), dict(state.wall), list(state.alerts), gpus.gaps, docs)
     return Packed(
-        state.at, replace(gpus, columns={}, gaps={}), names,
+        state.at,
+        replace(gpus, columns={}, gaps={}),
+        names,
         pack_table(table),
         zlib.compress(msgspec.msgpack.encode(rest), 1),
-    )  # fmt: skip
+    )
 
 
 def unpack(frame: Packed) -> DashboardState:
     """Decompress a frame."""
     rest = decode(zlib.decompress(frame.rest), _Rest, packed=True)
     rows = unpack_table(frame.columns, len(frame.names))
-    docs: dict[str, Any] = {
-        path: Doc(decode(raw, _KINDS[path], packed=True), 0.0) for path, raw in rest.docs.items()
-    }
+    docs: dict[str, Any] = {path: Doc(decode(raw, _KINDS[path], packed=True), 0.0) for path, raw in rest.docs.items()}
     for path, fault in _BEFORE.items():
         docs.setdefault(path, Doc(fault, 0.0))
     gpus = replace(frame.gpus, columns=dict(zip(frame.names, rows, strict=True)), gaps=rest.gaps)
     return DashboardState(
-        status=rest.status, nodes=tuple(rest.nodes), wall=rest.wall, gpus=gpus, docs=docs,
-        alerts=tuple(rest.alerts), at=frame.at, ready=True,
-    )  # fmt: skip
+        status=rest.status,
+        nodes=tuple(rest.nodes),
+        wall=rest.wall,
+        gpus=gpus,
+        docs=docs,
+        alerts=tuple(rest.alerts),
+        at=frame.at,
+        ready=True,
+    )

@@ -46,12 +46,7 @@ class TimeControls(Playback):
     def _bound(self, newest: DashboardState) -> None:
         """Go to the beginning of the store, if it turns out to be later than the shown time."""
         begins = None if self.past is None else self.past.known.begins
-        if (
-            self._at is None
-            or begins is None
-            or self._at >= begins
-            or self._frame(self._at) is not None
-        ):
+        if self._at is None or begins is None or self._at >= begins or self._frame(self._at) is not None:
             return
         self.early = self._at
         self._to(self._at, self._way, newest)
@@ -204,9 +199,7 @@ class TimeControls(Playback):
         found = {one.key: (one.began, one.severity) for one in newest.incidents}
         if self.past is not None:
             found |= {one.key: (one.began, one.severity) for one in self.past.known.incidents}
-        single = [
-            (alert.since, alert.severity) for alert in newest.alerts if alert.state == "resolved"
-        ]
+        single = [(alert.since, alert.severity) for alert in newest.alerts if alert.state == "resolved"]
         first, last = self.ends(newest)
         every = [*found.values(), *(single if self.past is None else ())]
         return sorted((at, severity) for at, severity in every if first <= at <= last)

@@ -13,14 +13,7 @@ import numpy.typing as npt
 from aggregator.register.node_status import status_of
 from aggregator.remote.left_out import LeftOut
 from aggregator.remote.otlp.names import UP, Exported, OtlpShape
-from aggregator.remote.otlp.wire import (
-    metric,
-    point_attributes,
-    points,
-    record,
-    requests,
-    resource,
-)
+from aggregator.remote.otlp.wire import metric, point_attributes, points, record, requests, resource
 from aggregator.view import AggregatorView
 from api.fleet import NodeStatus
 from present.device.gpu import event_row
@@ -91,9 +84,7 @@ class OtlpGatherer:
         self._view = view
         self._release = release()
         self._blocks: list[SentColumns] = [
-            found
-            for number, matrix in enumerate(view.fleet.matrices)
-            if (found := _block(number, matrix, rows)).rows
+            found for number, matrix in enumerate(view.fleet.matrices) if (found := _block(number, matrix, rows)).rows
         ]
         self._nodes: dict[str, _NodeState] = {}
         self._last: Event | None = None
@@ -121,9 +112,7 @@ class OtlpGatherer:
         for block in self._blocks:
             matrix = fleet.matrices[block.number]
             spans = [node.rows[matrix.block.table] for node in nodes]
-            which = np.concatenate(
-                [np.arange(span.start, span.stop) for span in spans] or [np.empty(0, np.intp)]
-            )
+            which = np.concatenate([np.arange(span.start, span.stop) for span in spans] or [np.empty(0, np.intp)])
             gauges = np.empty((len(block.gauges), len(which)), np.float32)
             for number, place in enumerate(block.gauges):
                 gauges[number] = matrix.gauges[which, place]
@@ -139,9 +128,11 @@ class OtlpGatherer:
                     its.append((block, found[:, begin:end]))
                 begin = end
         return [
-            NodeReadings(node.inventory, here, node.sampled_at if here and node.sampled_at else wall, its if here else [])
+            NodeReadings(
+                node.inventory, here, node.sampled_at if here and node.sampled_at else wall, its if here else []
+            )
             for node, here, its in zip(nodes, up, values, strict=True)
-        ]  # fmt: skip
+        ]
 
     def metrics(self, readings: Iterable[NodeReadings]) -> list[tuple[bytes, int]]:
         """Return requests with their numbers of points; in a thread, one call at a time."""
@@ -175,9 +166,7 @@ class OtlpGatherer:
                     groups.setdefault(row.name, (row, []))[1].append(found)
                     total += count
         content = b"".join(metric(row, b"".join(parts)) for row, parts in groups.values())
-        return resource(
-            _host(self._view.cluster, its.inventory.node), self._release, content
-        ), total
+        return resource(_host(self._view.cluster, its.inventory.node), self._release, content), total
 
     def _state(self, its: NodeReadings) -> _NodeState:
         """Return the state of a node, whose counters begin anew where one has fallen, or is of another device."""
@@ -223,10 +212,7 @@ class OtlpGatherer:
                 by_node.setdefault(event.node, []).append(written)
         return requests(
             (
-                (
-                    resource(_host(self._view.cluster, node), self._release, b"".join(some)),
-                    len(some),
-                )
+                (resource(_host(self._view.cluster, node), self._release, b"".join(some)), len(some))
                 for node, some in by_node.items()
             ),
             MOST_BYTES,
@@ -246,10 +232,7 @@ def _block(number: int, matrix: Matrix, rows: Sequence[Exported]) -> SentColumns
     by_metric: dict[str, Exported] = {row.metric: row for row in rows}
     gauges = [place for place, name in enumerate(block.gauges) if name in by_metric]
     counters = [place for place, name in enumerate(block.counters) if name in by_metric]
-    names = [
-        *(block.gauges[place] for place in gauges),
-        *(block.counters[place] for place in counters),
-    ]
+    names = [*(block.gauges[place] for place in gauges), *(block.counters[place] for place in counters)]
     chosen = tuple(by_metric[name] for name in names)
     extras = [point_attributes(dict(row.attributes)) for row in chosen]
     whole = [place for place, row in enumerate(chosen[: len(gauges)]) if row.whole]
@@ -264,9 +247,7 @@ def _host(cluster: str, node: str) -> dict[str, str | int | None]:
 def _devices(inventory: Inventory) -> dict[Table, list[bytes]]:
     """Return the attributes of a node's devices, in the order of their rows."""
     return {
-        table: [
-            point_attributes(_attributes(kind, inventory, one)) for one in kind.devices(inventory)
-        ]
+        table: [point_attributes(_attributes(kind, inventory, one)) for one in kind.devices(inventory)]
         for table, kind in KINDS.items()
     }
 

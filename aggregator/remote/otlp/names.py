@@ -139,9 +139,8 @@ def _extension(name: str) -> Exported:
     metric = BY_NAME[name]
     shape = OtlpShape.COUNTER if metric.kind is Kind.COUNTER else OtlpShape.GAUGE
     return Exported(
-        name, PREFIX + name, _UNITS[metric.unit], shape,
-        metric.unit in _WHOLE and metric.name not in _FRACTIONS,
-    )  # fmt: skip
+        name, PREFIX + name, _UNITS[metric.unit], shape, metric.unit in _WHOLE and metric.name not in _FRACTIONS
+    )
 
 
 _FRACTIONS = frozenset({"node_load_1m", "node_load_5m", "node_load_15m"})

@@ -68,10 +68,10 @@ async def sender_of(config: OtlpConfig) -> AsyncIterator[Sender]:
         return
     trusted = config.certificates()
     context = True if trusted is None else ssl.create_default_context(cadata=trusted.decode())
-    headers = config.headers() | {"content-type": "application/x-protobuf", "content-encoding": "gzip"}  # fmt: skip
+    headers = config.headers() | {"content-type": "application/x-protobuf", "content-encoding": "gzip"}
     timeout = aiohttp.ClientTimeout(total=config.timeout_seconds)
     connector = aiohttp.TCPConnector(ssl=context)
-    async with aiohttp.ClientSession(headers=headers, timeout=timeout, connector=connector) as session:  # fmt: skip
+    async with aiohttp.ClientSession(headers=headers, timeout=timeout, connector=connector) as session:
         yield _Http(session, config.url.rstrip("/"))
 
 
@@ -102,18 +102,14 @@ async def _by_grpc(config: OtlpConfig) -> AsyncIterator[Sender]:
     options: dict[str, Any] = {"compression": grpc.Compression.Gzip}
     target = parts.netloc
     channel = (
-        grpc.aio.secure_channel(target, trusted, **options)
-        if secure
-        else grpc.aio.insecure_channel(target, **options)
+        grpc.aio.secure_channel(target, trusted, **options) if secure else grpc.aio.insecure_channel(target, **options)
     )
     async with channel:
         yield _Grpc(channel, tuple(config.headers().items()), config.timeout_seconds)
 
 
 class _Grpc:
-    _TRANSIENT = frozenset({
-        "CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS",
-    })  # fmt: skip
+    _TRANSIENT = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
     """Codes after which OTLP sends the same request again; a message that is too long (RESOURCE_EXHAUSTED) stays so."""
 
     def __init__(self, channel: Any, metadata: tuple[tuple[str, str], ...], seconds: float) -> None:
@@ -127,9 +123,7 @@ class _Grpc:
         from grpc.aio import AioRpcError  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
 
         try:
-            content = await self._calls[signal](
-                body, timeout=self._seconds, metadata=self._metadata
-            )
+            content = await self._calls[signal](body, timeout=self._seconds, metadata=self._metadata)
         except AioRpcError as error:
             code, words = error.code().name, (error.details() or "")[:_WORDS]
             outcome = HttpOutcome.RETRY if code in self._TRANSIENT else HttpOutcome.REFUSED

@@ -52,9 +52,7 @@ def point_attributes(pairs: Mapping[str, str | int | None]) -> bytes:
     return attributes(pairs, 7)
 
 
-def points(
-    values: Known, extra: bytes, start: int | None, at: int, row: Exported
-) -> tuple[bytes, int]:
+def points(values: Known, extra: bytes, start: int | None, at: int, row: Exported) -> tuple[bytes, int]:
     """Return the points of a row, and how many there are. `extra`: attributes that all of them have, `start`: ns
     since 1970 at which a counter began, `at`: of the reading."""
     times = _MOMENT.pack(_TIME_TAG, at)

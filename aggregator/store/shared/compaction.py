@@ -86,10 +86,13 @@ def plan_compaction(
         ours = {segment.name for segment in readings}
         others = [segment for segment in counting if not segment.key.step]
         return CompactionPlan(
-            segments[0].key.group, period, ends, tuple(readings),
+            segments[0].key.group,
+            period,
+            ends,
+            tuple(readings),
             tuple(sorted(each.name for each in segments if each.key.period == period)),
             _held_elsewhere(readings, [each for each in others if each.name not in ours]),
-        )  # fmt: skip
+        )
     return None
 
 
@@ -98,9 +101,7 @@ def _steps(segment: Segment, steps: Sequence[int]) -> set[int]:
     return {step for part in segment.footer.blocks for step in steps_for(BLOCKS[part.name], steps)}
 
 
-def _held_elsewhere(
-    readings: Sequence[Segment], others: Sequence[Segment]
-) -> dict[SessionKey, IntervalSet]:
+def _held_elsewhere(readings: Sequence[Segment], others: Sequence[Segment]) -> dict[SessionKey, IntervalSet]:
     """Return the frames of a period that are left to a segment of another one, which has them under a
     higher epoch, or under the same and was written before: a roll-up must not count them twice."""
     found: dict[SessionKey, IntervalSet] = {}
@@ -114,19 +115,12 @@ def _held_elsewhere(
                 for first, last in held or ():
                     low, high = max(first, mark.first), min(last, mark.last)
                     if low <= high:
-                        found.setdefault((mark.node, mark.session), IntervalSet()).add_span(
-                            low, high
-                        )
+                        found.setdefault((mark.node, mark.session), IntervalSet()).add_span(low, high)
     return found
 
 
 def compact(
-    engine: DuckEngine,
-    folder: Path,
-    plan: CompactionPlan,
-    epoch: int,
-    number: int,
-    config: StoreConfig,
+    engine: DuckEngine, folder: Path, plan: CompactionPlan, epoch: int, number: int, config: StoreConfig
 ) -> list[Segment]:
     """Write the segment of a plan and its roll-ups into a folder. Raises `StoreError` or `OSError`."""
     name = SegmentName(plan.group, epoch, 0, plan.period, number)
@@ -134,17 +128,19 @@ def compact(
     for key, others in plan.others.items():
         for first, last in others:
             spans[key].remove_span(first, last)
-    footer = SegmentFooter(
-        plan.group, epoch, 0, plan.period, plan.ends, (), marks_of(spans), plan.replaces
-    )
+    footer = SegmentFooter(plan.group, epoch, 0, plan.period, plan.ends, (), marks_of(spans), plan.replaces)
     with engine.apart(folder.with_name("compacting"), MEMORY_BYTES) as reader:
         sources = _sources(reader, plan)
         made = [
             _written(
-                reader, folder, name, footer, sources,
+                reader,
+                folder,
+                name,
+                footer,
+                sources,
                 lambda block, rows: f"select {', '.join(map(column, sources[block].columns))} from {rows}",
             )
-        ]  # fmt: skip
+        ]
         source = made[0]
         for at, step in enumerate(config.rollup_seconds):
             finer = source if at == 0 else made[-1]
@@ -171,20 +167,13 @@ def _sources(reader: EngineReader, plan: CompactionPlan) -> dict[str, _BlockSour
     }
     if not plan.others:
         return sources
-    left = [
-        (node, session, first, last)
-        for (node, session), spans in plan.others.items()
-        for first, last in spans
-    ]
+    left = [(node, session, first, last) for (node, session), spans in plan.others.items() for first, last in spans]
     numbers = np.array([one[1:] for one in left], np.int64)
     reader.register(
         "elsewhere",
         {
             "node": texts([one[0] for one in left]),
-            **{
-                name: np.ascontiguousarray(numbers[:, at])
-                for at, name in enumerate(("session", "first", "last"))
-            },
+            **{name: np.ascontiguousarray(numbers[:, at]) for at, name in enumerate(("session", "first", "last"))},
         },
     )
     return {
@@ -211,9 +200,7 @@ def _written(
         for number, devices in enumerate(_pieces(reader, source)):
             rows = made_of(block, f"(select * from {source.query} where {devices})")
             begin = f"insert into {table} by name" if number else f"create temp table {table} as"
-            reader.run(
-                f"{begin} select {quoted(block)} as block, * from ({rows}) order by device, node, ts"
-            )
+            reader.run(f"{begin} select {quoted(block)} as block, * from ({rows}) order by device, node, ts")
     query = " union all by name ".join(f"select * from {table}" for table in tables)
     parts = parts_of(reader, f"({query})").get(0, ())
     footer = msgspec.structs.replace(footer, blocks=parts)
@@ -230,9 +217,7 @@ def _pieces(reader: EngineReader, source: _BlockSource) -> list[str]:
         return ["true"]
     pieces: list[tuple[str, str]] = []
     rows = most
-    for device, count in reader.rows(
-        f"select device, count(*) from {source.query} group by device order by device"
-    ):
+    for device, count in reader.rows(f"select device, count(*) from {source.query} group by device order by device"):
         if rows + count > most:
             pieces.append((device, device))
             rows = 0
@@ -242,12 +227,7 @@ def _pieces(reader: EngineReader, source: _BlockSource) -> list[str]:
 
 
 def _rollup(
-    reader: EngineReader,
-    folder: Path,
-    readings: Segment,
-    finer: Segment,
-    step: int,
-    config: StoreConfig,
+    reader: EngineReader, folder: Path, readings: Segment, finer: Segment, step: int, config: StoreConfig
 ) -> Segment | None:
     """Write the roll-up of a segment of readings, from itself or from a finer roll-up."""
     sources: dict[str, _BlockSource] = {}
@@ -262,11 +242,9 @@ def _rollup(
         sources[part.name] = _BlockSource(rows, finer_parts.get(part.name, part).rows, part.columns)
         made[part.name] = partial(
             rollup_query, source_step=source.key.step, step=step, block=BLOCKS[part.name], there=set(part.columns)
-        )  # fmt: skip
+        )
     if not sources:
         return None
     name = readings.key._replace(step=step)
-    footer = SegmentFooter(
-        name.group, name.epoch, step, name.period, readings.footer.ends, (), (), (), readings.name
-    )
+    footer = SegmentFooter(name.group, name.epoch, step, name.period, readings.footer.ends, (), (), (), readings.name)
     return _written(reader, folder, name, footer, sources, lambda block, rows: made[block](rows))

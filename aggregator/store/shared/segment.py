@@ -48,10 +48,7 @@ class SegmentName(NamedTuple):
 
     def __str__(self) -> str:
         kind = f"rollup_{self.step}/" if self.step else ""
-        return (
-            f"group={self.group}/epoch={self.epoch:08d}/{kind}{period_name(self.period)}-"
-            f"{self.number:010d}.parquet"
-        )
+        return f"group={self.group}/epoch={self.epoch:08d}/{kind}{period_name(self.period)}-{self.number:010d}.parquet"
 
     @classmethod
     def parse(cls, text: str) -> SegmentName | None:
@@ -121,11 +118,21 @@ class Segment(msgspec.Struct, frozen=True):
         footer = self.footer
         return [
             SealedFile(
-                self.name, self.kind, part.name, footer.period, footer.ends, part.rows, self.bytes,
-                part.first_ts, part.last_ts, part.low_device, part.high_device, list(part.columns),
+                self.name,
+                self.kind,
+                part.name,
+                footer.period,
+                footer.ends,
+                part.rows,
+                self.bytes,
+                part.first_ts,
+                part.last_ts,
+                part.low_device,
+                part.high_device,
+                list(part.columns),
             )
             for part in footer.blocks
-        ]  # fmt: skip
+        ]
 
 
 _VALUES = 4_000_000
@@ -149,9 +156,7 @@ def options_of(footer: SegmentFooter, level: int) -> str:
 def read_footer(reader: ReadConnection, place: str, name: SegmentName) -> SegmentFooter:
     """Return a segment's footer. Raises the engine's error for a torn file, `ValueError` for one that
     is no segment, or not the one of that name."""
-    rows = reader.rows(
-        f"select value from parquet_kv_metadata({quoted(place)}) where key = ?", KEY.encode()
-    )
+    rows = reader.rows(f"select value from parquet_kv_metadata({quoted(place)}) where key = ?", KEY.encode())
     if not rows:
         raise ValueError("it is a Parquet file that no member wrote")
     footer = of_json(SegmentFooter).decode(rows[0][0])

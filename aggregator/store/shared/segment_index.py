@@ -64,9 +64,11 @@ class GroupSegments:
         left = current(list(segments))
         files = [file for segment in left for file in segment.sealed_files()]
         return cls(
-            {segment.name: segment for segment in left}, Index(files), frozenset(overlapping(left)),
+            {segment.name: segment for segment in left},
+            Index(files),
+            frozenset(overlapping(left)),
             max((segment.key.epoch for segment in left), default=0),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,7 @@ class SegmentChoice:
         """`group`: the group of the device; None where it is not known."""
         self._view = view
         known = view.groups.get(group) if group is not None else None
-        self._groups = (
-            list(view.groups.values()) if group is None else [known] if known is not None else []
-        )
+        self._groups = list(view.groups.values()) if group is None else [known] if known is not None else []
         self._windows: list[TimeWindow] = []
 
     @classmethod
@@ -106,16 +106,12 @@ class SegmentChoice:
     def find(self, block: str, device: str, start: int, end: int, step: float) -> list[SealedFile]:
         """Return the entries of the segments of a device (`Index.find`)."""
         self._windows += [(max(start, first), min(end, last)) for first, last in self._view.windows]
-        return [
-            file for group in self._groups for file in group.index.find(block, device, start, end, step)
-        ]  # fmt: skip
+        return [file for group in self._groups for file in group.index.find(block, device, start, end, step)]
 
     def spanning(self, block: str, start: int, end: int, step: float) -> list[SealedFile]:
         """Return the entries of the segments of all devices (`Index.spanning`)."""
         self._windows += [(max(start, first), min(end, last)) for first, last in self._view.windows]
-        return [
-            file for group in self._groups for file in group.index.spanning(block, start, end, step)
-        ]  # fmt: skip
+        return [file for group in self._groups for file in group.index.spanning(block, start, end, step)]
 
     def source(self, files: Sequence[SealedFile]) -> str:
         """Return the SQL of the rows of segments, each frame's once."""
@@ -198,9 +194,7 @@ class SegmentIndex:
         """List the storage, and read the footers of what is new. Raises `StoreError`; then all is as
         it was."""
         listed = {item.name: item.bytes for item in self._storage.list()}
-        left_out = {
-            name: each for name, each in self.unreadable.items() if listed.get(name) == each.bytes
-        }
+        left_out = {name: each for name, each in self.unreadable.items() if listed.get(name) == each.bytes}
         stored = dict(self._stored.by_name)
         gone = [name for name, each in stored.items() if listed.get(name) != each.bytes]
         new: list[Segment] = []
@@ -310,12 +304,13 @@ class SegmentIndex:
             if segment is not None:
                 self.verify([segment])
 
-    def _leave_out(
-        self, found: Mapping[str, UnreadableFile], others: Mapping[str, UnreadableFile]
-    ) -> None:
+    def _leave_out(self, found: Mapping[str, UnreadableFile], others: Mapping[str, UnreadableFile]) -> None:
         for name, each in list(found.items())[:NAMED]:
-            log.error("%s: left out: %s. All other segments are read. Remove it, or put it back from a "
-                      "copy.", self._storage.place(name), each.reason)  # fmt: skip
+            log.error(
+                "%s: left out: %s. All other segments are read. Remove it, or put it back from a copy.",
+                self._storage.place(name),
+                each.reason,
+            )
         if len(found) > NAMED:
             log.error("%s: %d more files are left out", self._storage.url, len(found) - NAMED)
         self.unreadable = {**others, **found}

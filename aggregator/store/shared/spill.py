@@ -15,14 +15,7 @@ import numpy as np
 from aggregator.store import checksum
 from aggregator.store.duck import DuckEngine, EngineReader, column, quoted
 from aggregator.store.manifest import sync
-from aggregator.store.shared.segment import (
-    BlockPart,
-    Segment,
-    SegmentFooter,
-    SegmentMark,
-    SegmentName,
-    options_of,
-)
+from aggregator.store.shared.segment import BlockPart, Segment, SegmentFooter, SegmentMark, SegmentName, options_of
 from aggregator.store.tables import BLOCKS, FRAMES, columns_of
 
 _OF_SEGMENT = ("node", "device", "name", "index", "session", "seq", "ts", "received")
@@ -89,9 +82,7 @@ class Spiller:
         part: list[str] = []
         rows = 0
         for group in sorted(self.spans):
-            frames = sum(
-                last - first + 1 for spans in self.spans[group].values() for first, last in spans
-            )
+            frames = sum(last - first + 1 for spans in self.spans[group].values() for first, last in spans)
             if part and rows + 8 * frames > self._slice_rows:
                 yield self._make(part)
                 part, rows = [], 0
@@ -110,9 +101,7 @@ class Spiller:
         ]
         table = np.array(spans, np.int64).reshape(-1, 4)
         names = ("grp", "run", "first", "last")
-        reader.register(
-            "spans", {name: np.ascontiguousarray(table[:, at]) for at, name in enumerate(names)}
-        )
+        reader.register("spans", {name: np.ascontiguousarray(table[:, at]) for at, name in enumerate(names)})
         queries = [
             query
             for tables in self._tables.values()
@@ -128,17 +117,11 @@ class Spiller:
         for number, group in enumerate(groups):
             name = SegmentName(group, self._epochs.get(group, 0), 0, self._period, self._number)
             footer = SegmentFooter(
-                group, name.epoch, 0, self._period, self._ends, parts.get(number, ()),
-                self._marks(group, runs),
-            )  # fmt: skip
-            query = (
-                f"select {columns_of_parts(footer.blocks)} from {ROWS} where grp = {number} "
-                f"order by {SORTED}"
+                group, name.epoch, 0, self._period, self._ends, parts.get(number, ()), self._marks(group, runs)
             )
+            query = f"select {columns_of_parts(footer.blocks)} from {ROWS} where grp = {number} order by {SORTED}"
             if footer.blocks:
-                self.segments.append(
-                    write_segment(reader, self._folder, name, footer, query, LEVEL)
-                )
+                self.segments.append(write_segment(reader, self._folder, name, footer, query, LEVEL))
         reader.run(f"drop table {ROWS}")
         return len(groups)
 
@@ -157,9 +140,7 @@ class Spiller:
     def _runs(self, groups: Sequence[str]) -> dict[int, tuple[str, int]]:
         """Return node and session of the runs of groups."""
         wanted = [run for group in groups for run in self.spans[group]]
-        rows = self._reader.rows(
-            "select id, node, session from runs where list_contains(?, id)", wanted
-        )
+        rows = self._reader.rows("select id, node, session from runs where list_contains(?, id)", wanted)
         return {run: (node, session) for run, node, session in rows}
 
     def _marks(self, group: str, runs: Mapping[int, tuple[str, int]]) -> tuple[SegmentMark, ...]:
@@ -171,9 +152,7 @@ class Spiller:
         )
 
 
-def parts_of(
-    reader: EngineReader, source: str, group: str = "0"
-) -> dict[int, tuple[BlockPart, ...]]:
+def parts_of(reader: EngineReader, source: str, group: str = "0") -> dict[int, tuple[BlockPart, ...]]:
     """Return the description of the rows of each block in a source that has the column `block`, by a number
     that the rows of a segment have in common."""
     there = {name for (name, *_) in reader.rows(f"describe select * from {source}")}
@@ -195,12 +174,7 @@ def columns_of_parts(parts: Sequence[BlockPart]) -> str:
 
 
 def write_segment(
-    reader: EngineReader,
-    folder: Path,
-    name: SegmentName,
-    footer: SegmentFooter,
-    query: str,
-    level: int = 6,
+    reader: EngineReader, folder: Path, name: SegmentName, footer: SegmentFooter, query: str, level: int = 6
 ) -> Segment:
     """Write a segment into a folder, synced, with its checksum. `level`: of the compression."""
     path = folder / str(name)

@@ -109,9 +109,7 @@ class SharedStorage:
     def _put_file(self, path: Path, target: Path) -> None:
         Path(self._root).stat()  # never make the mount point of a storage that is away
         target.parent.mkdir(parents=True, exist_ok=True)
-        if (
-            target.exists()
-        ):  # one holder a group and epoch writes, so that nobody else does meanwhile
+        if target.exists():  # one holder a group and epoch writes, so that nobody else does meanwhile
             raise FileExistsError
         aside = target.with_name(f"{WRITING}{target.name}")
         try:
@@ -129,8 +127,9 @@ class SharedStorage:
         except (StoreError, FileNotFoundError) as error:
             if isinstance(error, StoreError) or what == "read":
                 raise
-            raise StoreError(f"{self.url}: can't {what}: it is not there. Mount it, or make the "
-                             "folder or bucket.") from error  # fmt: skip
+            raise StoreError(
+                f"{self.url}: can't {what}: it is not there. Mount it, or make the folder or bucket."
+            ) from error
         except Exception as error:  # the client of S3 raises errors of three packages
             reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
             raise StoreError(f"{self.url}: can't {what}: {reason}. {_cure(error)}") from error

@@ -184,9 +184,7 @@ class SharedStore(EmbeddedStore):
                 spans.add(seq)
         return new
 
-    def _insert(
-        self, tables: Mapping[str, str], batch: Batch, fresh: Fresh, *, every: bool
-    ) -> None:
+    def _insert(self, tables: Mapping[str, str], batch: Batch, fresh: Fresh, *, every: bool) -> None:
         super()._insert(tables, batch, fresh, every=every)
         frames = batch.frames
         since = int(frames.received_at[fresh].min())
@@ -238,7 +236,7 @@ class SharedStore(EmbeddedStore):
         """Return the node of each run."""
         nodes = {run: node for (node, _), run in self._runs.items()}
         gone = [run for run in runs if run not in nodes]  # of sessions that have ended meanwhile
-        rows = self._engine.rows("select id, node from runs where list_contains(?, id)", gone) if gone else []  # fmt: skip
+        rows = self._engine.rows("select id, node from runs where list_contains(?, id)", gone) if gone else []
         nodes.update((int(run), str(node)) for run, node in rows)
         return {run: nodes[run] for run in runs}
 
@@ -254,11 +252,17 @@ class SharedStore(EmbeddedStore):
             if late or shard_of(node) in some:
                 groups.setdefault(shard_of(node), {})[run] = list(self._unspilled[run])
         return Spiller(
-            self._engine, self._folder, dict(self._periods), groups, dict(self._epochs),
-            since=self._unspilled_since, period=period,
+            self._engine,
+            self._folder,
+            dict(self._periods),
+            groups,
+            dict(self._epochs),
+            since=self._unspilled_since,
+            period=period,
             ends=period + max(1, int(self._config.seal_seconds)),
-            number=now // 10**6 - period * 1000, slice_rows=self._config.slice_rows,
-        )  # fmt: skip
+            number=now // 10**6 - period * 1000,
+            slice_rows=self._config.slice_rows,
+        )
 
     def _finish_spill(self, spiller: Spiller) -> None:
         """Note frames as spilled and files as outgoing, between two commits. Raises `StoreError`."""
@@ -360,9 +364,12 @@ class SharedStore(EmbeddedStore):
         since = min((each.key.period * 1000 + each.key.number for each in waiting), default=0)
         unreadable = {name: each.reason for name, each in self._segments.unreadable.items()}
         return SharedStatus(
-            "; ".join(dict.fromkeys(self._problems.values())), len(waiting),
-            sum(each.bytes for each in waiting), since * 10**6, unreadable,
-        )  # fmt: skip
+            "; ".join(dict.fromkeys(self._problems.values())),
+            len(waiting),
+            sum(each.bytes for each in waiting),
+            since * 10**6,
+            unreadable,
+        )
 
     def check_next(self) -> None:
         """Verify one sealed file and one segment, the next of endless passes over all."""
@@ -416,19 +423,20 @@ class SharedStore(EmbeddedStore):
         waiting = {segment.name for segment in self._outgoing}
         for group in sorted(self._held):
             found = self._segments.segments(group)
-            plan = plan_compaction(
-                found, self._epochs[group], self._config.rollup_seconds, now,
-                2 * self._shared.spill_seconds,
-            ) if found else None  # fmt: skip
+            plan = (
+                plan_compaction(
+                    found, self._epochs[group], self._config.rollup_seconds, now, 2 * self._shared.spill_seconds
+                )
+                if found
+                else None
+            )
             if plan is None or any(each.name in waiting for each in plan.sources):
                 continue
             if not self._segments.verify(plan.sources):
                 continue  # what is left of it next time
             number = now // 10**6 - plan.period * 1000
             try:
-                made = compact(
-                    self._engine, self._folder, plan, self._epochs[group], number, self._config
-                )
+                made = compact(self._engine, self._folder, plan, self._epochs[group], number, self._config)
             except OSError as error:
                 raise StoreError(f"{self._root}: can't compact: {error.strerror}") from error
             with self._guard:
@@ -470,14 +478,13 @@ class SharedStore(EmbeddedStore):
                 with self._engine.reader(QUERY_SECONDS) as reader:
                     found = reader.rows(
                         "select d.node, r.id, r.session from devices d left join runs r on r.node = d.node "
-                        "where d.key = ?", device,
-                    )  # fmt: skip
+                        "where d.key = ?",
+                        device,
+                    )
                     group = shard_of(found[0][0]) if found else None
                     but = _in_segments(state, found)
                     choice = SegmentChoice(state.view, group)
-                    return read_history(
-                        reader, choice, periods, device, metric, start, end, step, but
-                    )
+                    return read_history(reader, choice, periods, device, metric, start, end, step, but)
             except MovedError:
                 tries += 1
                 if tries == RETRIES:
@@ -558,9 +565,7 @@ class SharedStore(EmbeddedStore):
         return sorted(found, key=lambda each: (each.key.period, each.key.number, each.key.step))
 
 
-def _in_segments(
-    state: SharedState, runs: Iterable[tuple[str, int | None, int | None]]
-) -> dict[int, IntervalSet]:
+def _in_segments(state: SharedState, runs: Iterable[tuple[str, int | None, int | None]]) -> dict[int, IntervalSet]:
     """Return the frames of runs (node, number, session) that segments hold, whoever wrote them: the hot
     tables may hold them too, after a group had two holders for a while."""
     found: dict[int, IntervalSet] = {}

@@ -20,12 +20,7 @@ _NAMED = 3
 class SharedUpkeep:
     """Uploads, listings, compaction and removal, until cancelled; what does not work is an impairment."""
 
-    def __init__(
-        self,
-        store: SharedStore,
-        impairments: Impairments,
-        clock: Callable[[], int] = time.time_ns,
-    ) -> None:
+    def __init__(self, store: SharedStore, impairments: Impairments, clock: Callable[[], int] = time.time_ns) -> None:
         """`clock`: ns since 1970."""
         self.threads = WorkerThreads(1, "shared-storage")
         self._store, self._clock = store, clock

@@ -89,15 +89,11 @@ def plant(seed: int, training: Iterable[int], nodes: int, a_rack: int) -> list[P
     racks = [int(rack) for rack in random.permutation(nodes // a_rack)]
     busy = set(training)
     found: dict[int, PlantedFault] = {}
-    order = sorted(
-        chosen, key=lambda number: (-every[number].nodes, every[number].load != "training")
-    )
+    order = sorted(chosen, key=lambda number: (-every[number].nodes, every[number].load != "training"))
     for number in order:
         case = every[number]
         if case.nodes > 1:
-            rack = next(
-                rack for rack in racks if all(rack * a_rack + one in free for one in range(a_rack))
-            )
+            rack = next(rack for rack in racks if all(rack * a_rack + one in free for one in range(a_rack)))
             its = tuple(rack * a_rack + one for one in range(case.nodes))
             taken = set(range(rack * a_rack, (rack + 1) * a_rack))
         else:

@@ -25,16 +25,7 @@ from telemetry.notations.kernel_log import parse_line
 from telemetry.wire import frame as frames
 from telemetry.wire import inventory as messages
 from telemetry.wire.inventory import CollectorStatus, Inventory, NodeState
-from telemetry.wire.schema import (
-    GPU_FAST,
-    GPU_SLOW,
-    LINK_FAST,
-    LINK_SLOW,
-    NODE_FAST,
-    NODE_SLOW,
-    SCHEMA,
-    SCHEMA_ID,
-)
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, NODE_FAST, NODE_SLOW, SCHEMA, SCHEMA_ID
 from telemetry.wire.topics import Topic, phase_of
 from tests.alerts.planted.cases import DURATION, FaultCase, PlantedFault, noise, plant
 
@@ -71,16 +62,18 @@ def circuits() -> dict[str, Any]:
         "region": "US",
         "circuits": {
             f"rack-{rack + 1:02d}": {
-                "breaker": 80, "volts": 208, "poles": 3, "wiring": "3ph-wye",
+                "breaker": 80,
+                "volts": 208,
+                "poles": 3,
+                "wiring": "3ph-wye",
                 "nodes": [name_of(rack * A_RACK + one) for one in range(A_RACK)],
             }
             for rack in range(count // A_RACK)
         },
         "nodes": {
-            name_of(node): {"gpus": "8x A100 SXM", "host_watts": noise()["load"]["host_watts"]}
-            for node in range(count)
+            name_of(node): {"gpus": "8x A100 SXM", "host_watts": noise()["load"]["host_watts"]} for node in range(count)
         },
-    }  # fmt: skip
+    }
 
 
 @dataclass(slots=True)
@@ -98,10 +91,11 @@ class _Block:
         """Return a block that supports nothing yet."""
         block = SCHEMA.blocks[number]
         return cls(
-            number, rows,
+            number,
+            rows,
             np.full((nodes * rows, len(block.gauges)), NOT_SUPPORTED).astype(np.float32),
             np.full((nodes * rows, len(block.counters)), NOT_SUPPORTED),
-        )  # fmt: skip
+        )
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return the column of a metric, as a view."""
@@ -113,9 +107,7 @@ class _Block:
     def packed(self, node: int) -> frames.PackedBlock:
         """Return the rows of a node as they cross the bus."""
         rows = slice(node * self.rows, (node + 1) * self.rows)
-        return frames.PackedBlock(
-            self.number, self.rows, self.gauges[rows].tobytes(), self.counters[rows].tobytes()
-        )
+        return frames.PackedBlock(self.number, self.rows, self.gauges[rows].tobytes(), self.counters[rows].tobytes())
 
 
 _PLACES = {name: number for number, block in enumerate(SCHEMA.blocks) for name in block.names}
@@ -147,9 +139,7 @@ class PlantedFleet:
         self.total = self.count * self.gpus
         self._jobs()
         training = [node for node in range(self.count) if self.kind_of_node[node] == TRAINING]
-        self.faults: list[PlantedFault] = (
-            plant(seed, training, self.count, A_RACK) if faulty else []
-        )
+        self.faults: list[PlantedFault] = plant(seed, training, self.count, A_RACK) if faulty else []
         self.blocks = {
             GPU_FAST: _Block.of(GPU_FAST, self.gpus, self.count),
             GPU_SLOW: _Block.of(GPU_SLOW, self.gpus, self.count),
@@ -194,30 +184,22 @@ class PlantedFleet:
         self.air = np.repeat(_uniform(random, heat["air_celsius"], self.count), self.gpus)
         self.watts = np.full(total, 64.0)
         self.warm = self.watts * self.per_watt
-        self.idle_clock = np.repeat(
-            random.choice(figures["clocks"]["idle_hertz"], self.count), self.gpus
-        )
+        self.idle_clock = np.repeat(random.choice(figures["clocks"]["idle_hertz"], self.count), self.gpus)
         weak = random.random(total) < ecc["boards_with_errors"]
         low, high = np.log(ecc["lifetime"])
         life = np.where(weak, np.exp(random.uniform(low, high, total)), 0.0)
         self.ecc_an_hour = life / ecc["lifetime_hours"]
         slow = self.blocks[GPU_SLOW].column
-        slow("gpu_ecc_volatile_corrected_total")[:] = np.minimum(
-            np.floor(life), ecc["volatile_at_start"]
-        )
+        slow("gpu_ecc_volatile_corrected_total")[:] = np.minimum(np.floor(life), ecc["volatile_at_start"])
         slow("gpu_ecc_aggregate_corrected_total")[:] = np.floor(life)
         slow("gpu_remapped_rows_correctable")[:] = np.where(
             weak, random.integers(0, ecc["remapped_rows"][1] + 1, total), 0
         )
-        slow("gpu_pcie_replays_total")[:] = _uniform(
-            random, pcie["replays_at_start"], total
-        ).round()
+        slow("gpu_pcie_replays_total")[:] = _uniform(random, pcie["replays_at_start"], total).round()
         fast = self.blocks[GPU_FAST].column
         clocks = figures["clocks"]
         fast("gpu_energy_joules_total")[:] = random.uniform(1e8, 1e9, total)
-        fast("gpu_clocks_event_sw_power_cap_seconds_total")[:] = _uniform(
-            random, clocks["software_cap_seconds"], total
-        )
+        fast("gpu_clocks_event_sw_power_cap_seconds_total")[:] = _uniform(random, clocks["software_cap_seconds"], total)
         fast("gpu_clocks_event_sw_thermal_slowdown_seconds_total")[:] = _uniform(
             random, clocks["software_thermal_seconds"], total
         )
@@ -278,9 +260,13 @@ class PlantedFleet:
                 "node_nvme_drives": 8, "node_nvme_drives_live": 8,
                 "node_cpu_temperature_celsius": 60, "node_cpu_headroom_celsius": 40}  # fmt: skip
         for number, values in (
-            (GPU_FAST, fast | memory), (GPU_SLOW, slow), (LINK_FAST, {"link_state": 1}),
-            (LINK_SLOW, links), (NODE_FAST, node), (NODE_SLOW, host),
-        ):  # fmt: skip
+            (GPU_FAST, fast | memory),
+            (GPU_SLOW, slow),
+            (LINK_FAST, {"link_state": 1}),
+            (LINK_SLOW, links),
+            (NODE_FAST, node),
+            (NODE_SLOW, host),
+        ):
             for name, value in values.items():
                 self.blocks[number].column(name)[:] = value
         sd = self.figures["collection"]["clock_sd_seconds"]
@@ -314,24 +300,25 @@ class PlantedFleet:
         for _ in range(random.poisson(figures["jobs_ended_an_hour"])):
             job, at = int(random.integers(self.job[-1] + 1)), int(random.integers(5, DURATION - 5))
             for node in map(int, np.flatnonzero(self.job == job)):
-                self._log(node, [
-                    (at * 10**9 + gpu * 10**6, f"NVRM: Xid (PCI:{pci_of(gpu)}): 45, pid={5000 + gpu}, "
-                     f"name=python3, Ch {channel:08x}")
-                    for gpu in range(self.gpus) for channel in range(figures["lines_at_job_end"])
-                ])  # fmt: skip
+                self._log(
+                    node,
+                    [
+                        (
+                            at * 10**9 + gpu * 10**6,
+                            f"NVRM: Xid (PCI:{pci_of(gpu)}): 45, pid={5000 + gpu}, name=python3, Ch {channel:08x}",
+                        )
+                        for gpu in range(self.gpus)
+                        for channel in range(figures["lines_at_job_end"])
+                    ],
+                )
         for _ in range(random.poisson(figures["switch_lines_an_hour"])):
             line = f"nvidia-nvswitch2: SXid (PCI:0000:c6:00.0): 28006, Non-fatal, Link {random.integers(36)} MC TS crumbstore MCTO (First)"
-            self._log(
-                int(random.integers(self.count)),
-                [(int(random.integers(5, DURATION - 5)) * 10**9, line)],
-            )
+            self._log(int(random.integers(self.count)), [(int(random.integers(5, DURATION - 5)) * 10**9, line)])
         for fault in self.faults:
             pcis = [pci_of(gpu) for gpu in fault.gpus] or [""]
             for node in fault.nodes:
                 lines = [line.replace("{pci}", pci) for pci in pcis for line in fault.case.lines]
-                self._log(node, [
-                    (fault.second * 10**9 + place * 10**6, line) for place, line in enumerate(lines)
-                ])  # fmt: skip
+                self._log(node, [(fault.second * 10**9 + place * 10**6, line) for place, line in enumerate(lines)])
 
     def _operators(self) -> None:
         """Choose the nodes that are switched off on purpose, and whose collectors restart."""
@@ -341,9 +328,7 @@ class PlantedFleet:
         stops = figures["planned_stops"]
         seconds = self.random.integers(600, 3000, stops + figures["collector_restarts"])
         self.stops = dict(zip(free[:stops], map(int, seconds), strict=False))
-        self.restarts = dict(
-            zip(free[stops : len(seconds)], map(int, seconds[stops:]), strict=True)
-        )
+        self.restarts = dict(zip(free[stops : len(seconds)], map(int, seconds[stops:]), strict=True))
 
     def _log(self, node: int, lines: list[tuple[int, str]]) -> None:
         self.nodes[node].due += [(BEGAN + at, line) for at, line in lines]
@@ -377,33 +362,49 @@ class PlantedFleet:
     def _greeting(self, node: int, at: int) -> Iterator[RecordedMessage]:
         name, state = name_of(node), self.nodes[node]
         status = CollectorStatus(
-            state=NodeState.ONLINE, session=state.session, interval=self.interval,
-            slow_interval=self.interval * self.slow_every, at=at,
-        )  # fmt: skip
+            state=NodeState.ONLINE,
+            session=state.session,
+            interval=self.interval,
+            slow_interval=self.interval * self.slow_every,
+            at=at,
+        )
         yield RecordedMessage(at, Topic.STATUS, name, messages.encode(status))
         gpus = tuple(
-            Gpu(uuid=uuid_of(node, gpu), index=gpu, name=self.figures["fleet"]["model"],
-                pci=f"{pci_of(gpu)}.0", serial=f"13220210{node:03d}{gpu:02d}", minor=gpu,
-                architecture="Ampere", memory_bytes=int(80 * _GIB), power_limit_watts=400.0,
-                slot=str(gpu + 1))
+            Gpu(
+                uuid=uuid_of(node, gpu),
+                index=gpu,
+                name=self.figures["fleet"]["model"],
+                pci=f"{pci_of(gpu)}.0",
+                serial=f"13220210{node:03d}{gpu:02d}",
+                minor=gpu,
+                architecture="Ampere",
+                memory_bytes=int(80 * _GIB),
+                power_limit_watts=400.0,
+                slot=str(gpu + 1),
+            )
             for gpu in range(self.gpus)
-        )  # fmt: skip
+        )
         links = tuple(
             Link(gpu=uuid_of(node, gpu), number=number, peer_kind="switch")
             for gpu in range(self.gpus)
             for number in range(self.figures["fleet"]["links"])
         )
         inventory = Inventory(
-            node=name, cluster="planted", session=state.session, version=1, taken_at=at,
-            source="nvml", driver_version="570.148.08", driver_state="up", gpus=gpus, links=links,
-            host={"hostname": name, "rack": f"rack-{node // A_RACK + 1:02d}",
-                  "job": f"job-{self.job[node]}"},
-        )  # fmt: skip
+            node=name,
+            cluster="planted",
+            session=state.session,
+            version=1,
+            taken_at=at,
+            source="nvml",
+            driver_version="570.148.08",
+            driver_state="up",
+            gpus=gpus,
+            links=links,
+            host={"hostname": name, "rack": f"rack-{node // A_RACK + 1:02d}", "job": f"job-{self.job[node]}"},
+        )
         yield RecordedMessage(at, Topic.INVENTORY, name, messages.encode(inventory))
 
-    def _of_node(
-        self, node: int, at: int, sampled: int, *, slow: bool, lost: bool
-    ) -> Iterator[RecordedMessage]:
+    def _of_node(self, node: int, at: int, sampled: int, *, slow: bool, lost: bool) -> Iterator[RecordedMessage]:
         """Yield what a node sends for one tick: its events, then its frame."""
         state, name = self.nodes[node], name_of(node)
         second = (at - BEGAN) / 1e9
@@ -415,9 +416,7 @@ class PlantedFleet:
         if node in self.stops and second >= self.stops[node]:
             state.stopped = True
             yield self._event(node, DeviceEvent("collector_stopped", at, message="shutdown"), at)
-            status = CollectorStatus(
-                state=NodeState.OFFLINE, session=state.session, at=at, reason="shutdown"
-            )
+            status = CollectorStatus(state=NodeState.OFFLINE, session=state.session, at=at, reason="shutdown")
             yield RecordedMessage(at, Topic.STATUS, name, messages.encode(status))
             return
         if node in self.restarts and second >= self.restarts[node]:
@@ -431,18 +430,13 @@ class PlantedFleet:
         if slow or state.seq == 0:
             numbers = (GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, NODE_FAST, NODE_SLOW)
         packed = tuple(self.blocks[number].packed(node) for number in numbers)
-        frame = frames.Frame(
-            SCHEMA_ID, state.session, state.seq, sampled + int(self.clock[node]), packed
-        )
+        frame = frames.Frame(SCHEMA_ID, state.session, state.seq, sampled + int(self.clock[node]), packed)
         state.seq += 1
         if not lost:
             yield RecordedMessage(at, Topic.FRAME, name, frames.encode(frame))
 
     def _silent(self, node: int, second: float) -> bool:
-        return any(
-            fault.case.silent and node in fault.nodes and second >= fault.second
-            for fault in self.faults
-        )
+        return any(fault.case.silent and node in fault.nodes and second >= fault.second for fault in self.faults)
 
     def _events(self, node: int, at: int) -> list[DeviceEvent]:
         """Return what the collector publishes of the lines that the kernel has logged until now."""
@@ -450,20 +444,22 @@ class PlantedFleet:
         ready = [entry for entry in state.due if entry[0] <= at]
         state.due = state.due[len(ready) :]
         known = {f"{pci_of(gpu)}.0": uuid_of(node, gpu) for gpu in range(self.gpus)}
-        heard = [
-            event_of(record, line, when)
-            for when, line in ready
-            if (record := parse_line(line)) is not None
-        ]
+        heard = [event_of(record, line, when) for when, line in ready if (record := parse_line(line)) is not None]
         return state.merged.merge(heard, at, known)
 
     def _event(self, node: int, event: DeviceEvent, at: int) -> RecordedMessage:
         state = self.nodes[node]
         state.events += 1
         body = Event(
-            id=f"{state.session}-{state.events}", node=name_of(node), at=event.at, kind=event.kind,
-            gpu=event.gpu, pci=event.pci, message=event.message, data=event.data,
-        )  # fmt: skip
+            id=f"{state.session}-{state.events}",
+            node=name_of(node),
+            at=event.at,
+            kind=event.kind,
+            gpu=event.gpu,
+            pci=event.pci,
+            message=event.message,
+            data=event.data,
+        )
         return RecordedMessage(at, Topic.EVENT, name_of(node), msgspec.json.encode(body))
 
     # -- The readings ------------------------------------------------------------------------------
@@ -504,19 +500,24 @@ class PlantedFleet:
         fast = self.blocks[GPU_FAST].column
         low, high = load["driver_latency_seconds"]
         for name, value in {
-            "gpu_power_watts": watts, "gpu_power_average_watts": watts,
+            "gpu_power_watts": watts,
+            "gpu_power_average_watts": watts,
             "gpu_power_instant_watts": watts + 2 * self.rank_of_sample,
             "gpu_temperature_celsius": np.round(warm),
             "gpu_memory_temperature_celsius": np.round(warm + 6),
-            "gpu_sm_clock_hertz": clock, "gpu_graphics_clock_hertz": clock,
-            "gpu_clocks_event_sw_power_cap": capped, "gpu_utilization_ratio": np.round(busy) / 100,
+            "gpu_sm_clock_hertz": clock,
+            "gpu_graphics_clock_hertz": clock,
+            "gpu_clocks_event_sw_power_cap": capped,
+            "gpu_utilization_ratio": np.round(busy) / 100,
             "gpu_memory_utilization_ratio": np.round(busy * 0.6) / 100,
             "gpu_driver_latency_seconds": random.uniform(low, high, total),
-            "gpu_performance_state": 0.0, "gpu_recovery_action": 0.0,
-            "gpu_clocks_event_hw_slowdown": 0.0, "gpu_clocks_event_hw_thermal_slowdown": 0.0,
+            "gpu_performance_state": 0.0,
+            "gpu_recovery_action": 0.0,
+            "gpu_clocks_event_hw_slowdown": 0.0,
+            "gpu_clocks_event_hw_thermal_slowdown": 0.0,
             "gpu_clocks_event_sw_thermal_slowdown": 0.0,
             "gpu_clocks_event_hw_power_brake_slowdown": 0.0,
-        }.items():  # fmt: skip
+        }.items():
             fast(name)[:] = value
         node = self.blocks[NODE_FAST].column
         inside = watts.reshape(self.count, self.gpus).sum(axis=1) + load["host_watts"]
@@ -545,13 +546,12 @@ class PlantedFleet:
         before = fast("gpu_power_watts").copy()
         held = {
             fault.case.name: fast("gpu_energy_joules_total")[self._rows(fault, GPU_FAST)].copy()
-            for fault in self.faults if fault.case.frozen
-        }  # fmt: skip
+            for fault in self.faults
+            if fault.case.frozen
+        }
         for fault in self.faults:
             if second >= fault.second:
-                if (
-                    "gpu_power_watts" in fault.case.scale
-                ):  # far from its limit, it is not held there
+                if "gpu_power_watts" in fault.case.scale:  # far from its limit, it is not held there
                     rows = self._rows(fault, GPU_FAST)
                     total = "gpu_clocks_event_sw_power_cap_seconds_total"
                     self._column(total)[rows] -= (
@@ -562,10 +562,7 @@ class PlantedFleet:
         after = fast("gpu_power_watts")
         lost = (before - np.where(np.isfinite(after), after, before)).astype(np.float64)
         wall = self.blocks[NODE_FAST].column("node_wall_power_watts")
-        wall -= (
-            lost.reshape(self.count, self.gpus).sum(axis=1)
-            / self.figures["load"]["power_supply_efficiency"]
-        )
+        wall -= lost.reshape(self.count, self.gpus).sum(axis=1) / self.figures["load"]["power_supply_efficiency"]
         energy = fast("gpu_energy_joules_total")
         energy += np.where(np.isfinite(after), after, 0.0) * self.interval
         for fault in self.faults:

@@ -43,15 +43,10 @@ class FaultOutcome:
         return ""
 
 
-def outcomes(
-    faults: Sequence[PlantedFault], found: ReplayOutcome
-) -> tuple[list[FaultOutcome], list[ReplayedNotice]]:
+def outcomes(faults: Sequence[PlantedFault], found: ReplayOutcome) -> tuple[list[FaultOutcome], list[ReplayedNotice]]:
     """Return the outcome of each fault, and the notifications that are of none."""
     incidents = {one.key: one for one in found.incidents}
-    new = [
-        one for one in found.notices
-        if one.action is Action.TRIGGER and one.reason not in _AGAIN
-    ]  # fmt: skip
+    new = [one for one in found.notices if one.action is Action.TRIGGER and one.reason not in _AGAIN]
     left = list(new)
     result = []
     for fault in faults:
@@ -65,9 +60,7 @@ def outcomes(
 def _concerns(incident: Incident, fault: PlantedFault) -> bool:
     nodes = {name_of(node) for node in fault.nodes}
     rack = f"rack-{fault.nodes[0] // A_RACK + 1:02d}"
-    return any(
-        alert.node in nodes or (len(nodes) > 1 and alert.name == rack) for alert in incident.alerts
-    )
+    return any(alert.node in nodes or (len(nodes) > 1 and alert.name == rack) for alert in incident.alerts)
 
 
 def _owner(incidents: Mapping[str, Incident], notice: ReplayedNotice) -> str:

@@ -17,9 +17,7 @@ from telemetry.text import counted
 from tests.alerts.planted.fleet import PlantedFleet, circuits
 
 
-def replayed(
-    seed: int, folder: Path, *, faulty: bool, every: float
-) -> tuple[PlantedFleet, ReplayOutcome]:
+def replayed(seed: int, folder: Path, *, faulty: bool, every: float) -> tuple[PlantedFleet, ReplayOutcome]:
     """Return the fleet of a seed, and what the command makes of its hour. `every`: seconds between two
     evaluations of the rules."""
     fleet = PlantedFleet(seed, faulty=faulty)
@@ -31,9 +29,7 @@ def replayed(
     assert writer.left_out == 0
     tree = {"aggregator": {"rule_seconds": every}, "power": circuits()}
     settings.write_text("\n".join(['cluster = "planted"', *_toml(tree)]))
-    done = CliRunner().invoke(
-        main, ["replay", str(file), "--config", str(settings), "--json", "--max-size", "4G"]
-    )
+    done = CliRunner().invoke(main, ["replay", str(file), "--config", str(settings), "--json", "--max-size", "4G"])
     assert done.exit_code in {0, 1, 2}, done.output
     return fleet, msgspec.json.decode(done.stdout, type=ReplayOutcome)
 

@@ -52,10 +52,7 @@ def version_1(path: str, *, empty: str = "") -> str:
         "cpu,cpuacct",
         "blkio",
     )
-    lines = [
-        f"{at}:{name}:{'/' if name in empty.split() else path}"
-        for at, name in enumerate(hierarchies, 2)
-    ]
+    lines = [f"{at}:{name}:{'/' if name in empty.split() else path}" for at, name in enumerate(hierarchies, 2)]
     return "\n".join([*lines, f"1:name=systemd:{path}"])
 
 

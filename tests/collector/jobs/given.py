@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collector.jobs.cgroups import reading_of
 from collector.jobs.source import FoundProcess, JobsAnswer, JobsInput, Ownership
-from telemetry.wire.jobs import (
-    Allocation,
-    AllocationKind,
-    GpuProcess,
-    Job,
-    JobKey,
-    JobSourceState,
-    Precision,
-)
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, JobSourceState, Precision
 
 SECOND = 1_000_000_000
 START = 1_790_000_000 * SECOND
@@ -27,19 +19,22 @@ def at(seconds: float) -> int:
 
 
 def process(
-    pid: int, started: float = -100.0, *, gpu: str = GPU, read: float = 0.0, user: str = "ada",
-    cgroup: str = "", instance: int | None = None, name: str = "python",
-) -> FoundProcess:  # fmt: skip
+    pid: int,
+    started: float = -100.0,
+    *,
+    gpu: str = GPU,
+    read: float = 0.0,
+    user: str = "ada",
+    cgroup: str = "",
+    instance: int | None = None,
+    name: str = "python",
+) -> FoundProcess:
     """Return a process that was read at a time."""
-    shown = GpuProcess(
-        gpu=gpu, pid=pid, started=at(started), user=user, name=name, instance=instance
-    )
+    shown = GpuProcess(gpu=gpu, pid=pid, started=at(started), user=user, name=name, instance=instance)
     return FoundProcess(process=shown, uid=1000, owner=reading_of(cgroup).owner, read_at=at(read))
 
 
-def given(
-    seconds: float, *processes: FoundProcess, unread: frozenset[str] = frozenset()
-) -> JobsInput:
+def given(seconds: float, *processes: FoundProcess, unread: frozenset[str] = frozenset()) -> JobsInput:
     """Return the input of a look."""
     return JobsInput(at=at(seconds), node="n1", processes=processes, unread=unread)
 
@@ -52,18 +47,27 @@ def answer(
 ) -> JobsAnswer:
     """Return the answer of a source."""
     return JobsAnswer(
-        state=JobSourceState(name="slurm", state=state), allocations=allocations,
-        owners=owners or {}, jobs=jobs,
-    )  # fmt: skip
+        state=JobSourceState(name="slurm", state=state), allocations=allocations, owners=owners or {}, jobs=jobs
+    )
 
 
 def allocated(
-    job: JobKey = SLURM, *, begin: float | None = None, end: float | None = None,
-    how: Precision = Precision.SCHEDULER, gpu: str = GPU, source: str = "slurm",
-) -> Allocation:  # fmt: skip
+    job: JobKey = SLURM,
+    *,
+    begin: float | None = None,
+    end: float | None = None,
+    how: Precision = Precision.SCHEDULER,
+    gpu: str = GPU,
+    source: str = "slurm",
+) -> Allocation:
     """Return an allocation by a scheduler; without a begin it is not known."""
     return Allocation(
-        job=job, gpu=gpu, kind=AllocationKind.ALLOCATED, source=source,
-        begin=0 if begin is None else at(begin), end=0 if end is None else at(end),
-        begin_from=how, end_from=how,
-    )  # fmt: skip
+        job=job,
+        gpu=gpu,
+        kind=AllocationKind.ALLOCATED,
+        source=source,
+        begin=0 if begin is None else at(begin),
+        end=0 if end is None else at(end),
+        begin_from=how,
+        end_from=how,
+    )

@@ -90,8 +90,7 @@ def test_a_prolog_and_an_epilog_under_a_step_give_the_times_of_the_clock_that_is
 
     def times(answer: JobsAnswer) -> dict[str, tuple[int, int]]:
         return {
-            job.key.id: ((job.begin - START) // SECOND, job.end and (job.end - START) // SECOND)
-            for job in answer.jobs
+            job.key.id: ((job.begin - START) // SECOND, job.end and (job.end - START) // SECOND) for job in answer.jobs
         }
 
     wrote(1, START - HOUR)

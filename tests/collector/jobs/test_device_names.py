@@ -33,7 +33,7 @@ def part(number: int) -> str:
 GPUS = (
     *(Gpu(uuid=uuid(n), index=n, minor=5 - n, name="H100", pci=f"0000:{n:02}:00.0") for n in range(6)),
     *(Gpu(uuid=uuid(n), index=n, name="MI300X", pci=f"0000:{n}5:00.0") for n in (6, 7)),
-)  # fmt: skip
+)
 """Six of NVIDIA whose minor numbers run the other way, and two of AMD."""
 INSTANCES = (
     MigInstance(uuid=part(1), gpu=uuid(2), gpu_instance=7, profile="1g.10gb", placement=0),
@@ -45,7 +45,7 @@ INSTANCES = (
     MigInstance(uuid=part(7), gpu=uuid(3), gpu_instance=11, profile="1g.10gb"),
     MigInstance(uuid=part(8), gpu=uuid(3), gpu_instance=12, profile="1g.10gb"),
     MigInstance(uuid=part(9), gpu=uuid(3), gpu_instance=13, profile="1g.20gb"),
-)  # fmt: skip
+)
 """Of GPU 2 with their places, of GPU 3 as the driver lists them to whoever may not ask for places."""
 
 
@@ -69,16 +69,19 @@ def plugin(name: str, resource: str, device: str, gpu: int, instance: int | None
 
 
 def claim(
-    name: str, device: str, facts: Mapping[str, str] | None, gpu: int, instance: int | None = None,
-    driver: str = NVIDIA, **more: str,
-) -> Form:  # fmt: skip
+    name: str,
+    device: str,
+    facts: Mapping[str, str] | None,
+    gpu: int,
+    instance: int | None = None,
+    driver: str = NVIDIA,
+    **more: str,
+) -> Form:
     """Return a device of a claim."""
     return Form(name, Claim(driver, device, **more), facts, gpu, instance)
 
 
-def missed(
-    name: str, held: Claim | tuple[str, str], reason: Unplaced, facts: Mapping[str, str] | None = None
-) -> Form:  # fmt: skip
+def missed(name: str, held: Claim | tuple[str, str], reason: Unplaced, facts: Mapping[str, str] | None = None) -> Form:
     """Return a device that should be a GPU of this node and can't be attributed."""
     return Form(name, held, facts, reason=reason)
 
@@ -192,7 +195,7 @@ def answer(request: pytest.FixtureRequest) -> Iterator[JobsAnswer]:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_a_device_is_of_the_gpu_that_it_means(answer: JobsAnswer, form: Form) -> None:
-    held = [(each.gpu, each.instance) for each in answer.allocations if each.job.id == f"team/{form.name}"]  # fmt: skip
+    held = [(each.gpu, each.instance) for each in answer.allocations if each.job.id == f"team/{form.name}"]
     assert held == ([] if form.gpu is None else [(uuid(form.gpu), form.instance)])
 
 
@@ -203,7 +206,7 @@ def test_what_could_not_be_attributed_is_counted_with_the_reason(answer: JobsAns
         counts[form.reason] = counts.get(form.reason, 0) + 1
     assert answer.state.unattributed == counts
     assert set(counts) == set(Unplaced), "each reason has a row"
-    assert "(index of one GPU, minor number of another: set jobs.kubernetes.api): " in answer.state.message  # fmt: skip
+    assert "(index of one GPU, minor number of another: set jobs.kubernetes.api): " in answer.state.message
 
 
 def test_forty_forms_are_attributed() -> None:
@@ -214,9 +217,11 @@ def test_forty_forms_are_attributed() -> None:
 def test_without_an_api_server_a_name_counts_where_its_number_means_one_gpu() -> None:
     gpus = tuple(Gpu(uuid=uuid(n), index=n, minor=n, name="H100") for n in range(6))
     forms = {
-        "gpu-5": (5, None), "gpu-2-mig-1g10gb-19-1": (2, 8), "gpu-2-mig-9-4-4": (2, 1),
+        "gpu-5": (5, None),
+        "gpu-2-mig-1g10gb-19-1": (2, 8),
+        "gpu-2-mig-9-4-4": (2, 1),
         "gpu-3-mig-1g20gb-15-6": (3, 13),
-    }  # fmt: skip
+    }
     with tempfile.TemporaryDirectory() as name:
         socket = Path(name) / "kubelet.sock"
         with listening(socket) as kubelet:
@@ -225,5 +230,5 @@ def test_without_an_api_server_a_name_counts_where_its_number_means_one_gpu() ->
             answer = KubernetesJobs(KubernetesConfig(socket=socket)).read(given)
     assert {each.job.id.removeprefix("team/"): (each.gpu, each.instance) for each in answer.allocations} == {
         name: (uuid(gpu), instance) for name, (gpu, instance) in forms.items()
-    }  # fmt: skip
+    }
     assert answer.state.unattributed == {}

@@ -33,19 +33,11 @@ class Node:
         self.conf = folder / "slurm.conf"
         self.conf.write_text(OWN_TYPES)
         self.boot = MachineStart("this", at(-1000))
-        self.slurm = SlurmJobs(
-            SlurmConfig(folder=self.folder, gres_file=self.gres), lambda: self.boot
-        )
+        self.slurm = SlurmJobs(SlurmConfig(folder=self.folder, gres_file=self.gres), lambda: self.boot)
         self.merge = JobMerge()
 
     def prolog(
-        self,
-        job: str,
-        begin: float,
-        gpus: str = "0",
-        restart: int = 0,
-        end: float = 0,
-        boot: str = "this",
+        self, job: str, begin: float, gpus: str = "0", restart: int = 0, end: float = 0, boot: str = "this"
     ) -> Path:
         """Write what the prolog does, and the epilog."""
         path = self.folder / f"slurm-{job}-{restart}"
@@ -57,9 +49,7 @@ class Node:
         return path
 
     def read(self, seconds: float, *processes: FoundProcess) -> JobsAnswer:
-        return self.slurm.read(
-            JobsInput(at=at(seconds), node="n1", gpus=GPUS, processes=tuple(processes))
-        )
+        return self.slurm.read(JobsInput(at=at(seconds), node="n1", gpus=GPUS, processes=tuple(processes)))
 
     def holders(self, seconds: float, *processes: FoundProcess) -> set[tuple[str, int]]:
         """Number and restart of the jobs that hold a GPU."""
@@ -79,14 +69,10 @@ class Node:
 
 def of_job(job: str, pid: int, read: float, gpu: str = "GPU-0") -> FoundProcess:
     """Return a process of a job."""
-    return process(
-        pid, started=1, gpu=gpu, read=read, cgroup=f"5:devices:/slurm/uid_1000/job_{job}/step_0\n"
-    )
+    return process(pid, started=1, gpu=gpu, read=read, cgroup=f"5:devices:/slurm/uid_1000/job_{job}/step_0\n")
 
 
-def test_a_job_ends_when_a_newer_run_of_it_begins_and_with_the_next_job_on_its_gpu(
-    tmp_path: Path,
-) -> None:
+def test_a_job_ends_when_a_newer_run_of_it_begins_and_with_the_next_job_on_its_gpu(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.prolog("33", 0, gpus="0,1")
     assert node.holders(10 * HOUR) == {("33", 0)}, "silence is no evidence"
@@ -95,9 +81,7 @@ def test_a_job_ends_when_a_newer_run_of_it_begins_and_with_the_next_job_on_its_g
     node.prolog("34", 900, gpus="2,3")
     assert node.holders(1000) == {("34", 0)}
     ends = {
-        (a.job.id, a.job.restart, a.gpu): (a.end, a.end_from, a.end_by)
-        for a in node.read(1000).allocations
-        if a.end
+        (a.job.id, a.job.restart, a.gpu): (a.end, a.end_from, a.end_by) for a in node.read(1000).allocations if a.end
     }
     assert ends == {
         ("33", 0, "GPU-0"): (at(300), Precision.PROCESS, NEWER_RUN),
@@ -105,13 +89,13 @@ def test_a_job_ends_when_a_newer_run_of_it_begins_and_with_the_next_job_on_its_g
         ("33", 1, "GPU-3"): (at(900), Precision.PROCESS, NEXT_HOLDER),
     }
     assert {(job.key.id, job.key.restart, job.state, job.end) for job in node.read(1000).jobs} == {
-        ("33", 0, "ended", at(300)), ("33", 1, "ended", at(900)), ("34", 0, "RUNNING", 0)
-    }  # fmt: skip
+        ("33", 0, "ended", at(300)),
+        ("33", 1, "ended", at(900)),
+        ("34", 0, "RUNNING", 0),
+    }
 
 
-def test_an_epilog_that_ends_a_newer_run_does_not_say_when_an_older_one_ended(
-    tmp_path: Path,
-) -> None:
+def test_an_epilog_that_ends_a_newer_run_does_not_say_when_an_older_one_ended(tmp_path: Path) -> None:
     """It writes its end into all files of the job that have none."""
     node = Node(tmp_path)
     node.prolog("33", 0)
@@ -170,9 +154,7 @@ def test_a_gpu_that_slurm_gives_to_several_at_a_time_is_no_evidence(
     assert node.holders(1000) == ({("34", 0)} if shared is False else both)
 
 
-def test_a_slurm_conf_of_blank_lines_is_read_in_time_that_grows_with_its_length(
-    tmp_path: Path,
-) -> None:
+def test_a_slurm_conf_of_blank_lines_is_read_in_time_that_grows_with_its_length(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.conf.write_text(OWN_TYPES + "\n" * 100_000)
     begun = time.process_time()
@@ -180,9 +162,7 @@ def test_a_slurm_conf_of_blank_lines_is_read_in_time_that_grows_with_its_length(
     assert time.process_time() - begun < 5, "it was 49 s"
 
 
-def test_a_process_of_a_job_is_evidence_against_its_end_until_the_next_has_one(
-    tmp_path: Path,
-) -> None:
+def test_a_process_of_a_job_is_evidence_against_its_end_until_the_next_has_one(tmp_path: Path) -> None:
     """A clock that was set back has the older job begin later."""
     node = Node(tmp_path)
     node.prolog("34", 0)
@@ -268,9 +248,7 @@ def test_the_work_grows_with_the_number_of_files(end: int) -> None:
     def looks(runs: int) -> int:
         found: list[int] = []
         files = [CountedRun(number, end, found) for number in range(runs)]
-        ends = conclusions(
-            files, lambda _: False, MachineStart("this", 0), at(HOUR), exclusive=lambda: True
-        )
+        ends = conclusions(files, lambda _: False, MachineStart("this", 0), at(HOUR), exclusive=lambda: True)
         assert len(ends) == (0 if end else runs - 8)
         return len(found)
 
@@ -284,9 +262,7 @@ def test_a_late_epilog_is_more_exact(tmp_path: Path) -> None:
     node.look(101)
     node.prolog("33", 0, end=90)
     (first,) = [each for each in node.look(110).allocations if each.job.id == "33"]
-    assert (first.end, first.end_from, first.end_by, first.end_after) == (
-        at(90), Precision.HOOK, "", 0
-    )  # fmt: skip
+    assert (first.end, first.end_from, first.end_by, first.end_after) == (at(90), Precision.HOOK, "", 0)
 
 
 def test_what_a_job_uses_lies_within_what_it_was_given(tmp_path: Path) -> None:

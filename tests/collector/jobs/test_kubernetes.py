@@ -26,9 +26,7 @@ from tests.kubernetes.kubelet import TYPES, Kubelet, listening, pod
 
 UUIDS = [f"GPU-00000000-0000-0000-0000-00000000000{number}" for number in range(8)]
 GPUS = tuple(Gpu(uuid=uuid, index=n, minor=n, name="H100") for n, uuid in enumerate(UUIDS))
-RENUMBERED = tuple(
-    Gpu(uuid=uuid, index=n, minor=7 - n, name="H100") for n, uuid in enumerate(UUIDS)
-)
+RENUMBERED = tuple(Gpu(uuid=uuid, index=n, minor=7 - n, name="H100") for n, uuid in enumerate(UUIDS))
 WHOLE = "nvidia.com/gpu"
 POD = "0fba5f6e-1cd4-4f1e-9a4c-1f2b3c4d5e6f"
 CGROUP = f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD.replace('-', '_')}.slice/cri-containerd-{'ab' * 32}.scope"
@@ -57,9 +55,7 @@ def test_pods_have_the_gpus_that_the_kubelet_gave_them(kubelet: Kubelet, tmp_pat
     kubelet.pods = [
         pod("train-0", {"main": [(WHOLE, UUIDS[:4])], "sidecar": []}),
         pod("shared-a", {"main": [("nvidia.com/gpu.shared", [f"{UUIDS[7]}::2"])]}),
-        pod(
-            "shared-b", {"main": [("nvidia.com/gpu.shared", [f"{UUIDS[7]}::3"])]}, namespace="other"
-        ),
+        pod("shared-b", {"main": [("nvidia.com/gpu.shared", [f"{UUIDS[7]}::3"])]}, namespace="other"),
         pod("both", {"one": [(WHOLE, UUIDS[4:5])], "two": [(WHOLE, UUIDS[5:6])]}),
         *(pod(f"web-{number}", {"main": [("rdma/hca", ["mlx5_0"])]}) for number in range(250)),
     ]
@@ -67,21 +63,23 @@ def test_pods_have_the_gpus_that_the_kubelet_gave_them(kubelet: Kubelet, tmp_pat
     assert (answer.state.state, answer.state.message) == ("reading", "")
     assert held(answer) == {
         *(("team/train-0", "main", str(n), None) for n in range(4)),
-        ("team/shared-a", "main", "7", None), ("other/shared-b", "main", "7", None),
-        ("team/both", "one", "4", None), ("team/both", "two", "5", None),
-    }  # fmt: skip
+        ("team/shared-a", "main", "7", None),
+        ("other/shared-b", "main", "7", None),
+        ("team/both", "one", "4", None),
+        ("team/both", "two", "5", None),
+    }
     assert {(job.key.id, job.name, job.account, job.begin) for job in answer.jobs} == {
-        ("team/train-0", "train-0", "team", 0), ("team/shared-a", "shared-a", "team", 0),
-        ("other/shared-b", "shared-b", "other", 0), ("team/both", "both", "team", 0),
-    }  # fmt: skip
+        ("team/train-0", "train-0", "team", 0),
+        ("team/shared-a", "shared-a", "team", 0),
+        ("other/shared-b", "shared-b", "other", 0),
+        ("team/both", "both", "team", 0),
+    }
     kubelet.pods = kubelet.pods[:1]
     assert {job.key.id for job in read(tmp_path).jobs} == {"team/train-0"}
 
 
 def test_an_instance_is_of_the_gpu_that_the_driver_says(kubelet: Kubelet, tmp_path: Path) -> None:
-    part = MigInstance(
-        uuid="MIG-b6ba6b2a-1cd4-5f1e-9a4c-1f2b3c4d5e6f", gpu=UUIDS[2], gpu_instance=7
-    )
+    part = MigInstance(uuid="MIG-b6ba6b2a-1cd4-5f1e-9a4c-1f2b3c4d5e6f", gpu=UUIDS[2], gpu_instance=7)
     kubelet.pods = [pod("part", {"main": [("nvidia.com/mig-1g.10gb", [part.uuid])]})]
     answer = read(tmp_path, JobsInput(at=START, node="n1", gpus=GPUS, instances=(part,)))
     assert held(answer) == {("team/part", "main", "2", 7)}
@@ -94,9 +92,7 @@ def test_a_claim_names_its_gpu(kubelet: Kubelet, tmp_path: Path) -> None:
     assert held(read(tmp_path)) == {("team/dra", "main", "2", None)}
 
 
-def test_a_process_belongs_to_the_only_pod_that_has_its_gpu(
-    kubelet: Kubelet, tmp_path: Path
-) -> None:
+def test_a_process_belongs_to_the_only_pod_that_has_its_gpu(kubelet: Kubelet, tmp_path: Path) -> None:
     """Of a GPU that two pods share, none is guessed."""
     kubelet.pods = [
         pod("one", {"main": [(WHOLE, UUIDS[:1])]}),
@@ -109,9 +105,9 @@ def test_a_process_belongs_to_the_only_pod_that_has_its_gpu(
     given = JobsInput(at=START, node="n1", gpus=GPUS, processes=(inside, outside, shared))
     answer = read(tmp_path, given)
     assert {each[0]: its.job.id for each, its in answer.owners.items()} == {10: "team/one"}
-    assert {job.key.id: job.aliases for job in answer.jobs} == {
-        "team/one": (POD,), "team/a": (), "team/b": ()
-    }, "as which its processes were known before"  # fmt: skip
+    assert {job.key.id: job.aliases for job in answer.jobs} == {"team/one": (POD,), "team/a": (), "team/b": ()}, (
+        "as which its processes were known before"
+    )
 
 
 # -- The API server ------------------------------------------------------------------------------
@@ -130,30 +126,40 @@ def item(name: str, uid: str = POD, **more: Any) -> dict[str, Any]:
     if purpose := more.get("purpose"):
         facts["annotations"] = {"kilowatch/purpose": purpose}
     if owner := more.get("owner"):
-        facts["ownerReferences"] = [{"kind": "Node", "name": "n1"}, {"kind": owner[0], "name": owner[1], "controller": True}]  # fmt: skip
-    state = {"terminated": {"exitCode": more["code"], "finishedAt": "2026-09-21T14:20:10Z"}} if "code" in more else {"running": {}}  # fmt: skip
+        facts["ownerReferences"] = [
+            {"kind": "Node", "name": "n1"},
+            {"kind": owner[0], "name": owner[1], "controller": True},
+        ]
+    state = (
+        {"terminated": {"exitCode": more["code"], "finishedAt": "2026-09-21T14:20:10Z"}}
+        if "code" in more
+        else {"running": {}}
+    )
     return {
         "metadata": facts,
         "status": {
-            "phase": more.get("phase", "Running"), "startTime": "2026-09-21T14:13:25Z",
+            "phase": more.get("phase", "Running"),
+            "startTime": "2026-09-21T14:13:25Z",
             "containerStatuses": [{"name": "main", "state": state}],
         },
-    }  # fmt: skip
+    }
 
 
-def test_the_api_server_says_whose_a_pod_is_and_when_it_began(
-    kubelet: Kubelet, api: ApiServer, tmp_path: Path
-) -> None:
+def test_the_api_server_says_whose_a_pod_is_and_when_it_began(kubelet: Kubelet, api: ApiServer, tmp_path: Path) -> None:
     kubelet.pods = [
         pod("llm-worker-0", {"main": [(WHOLE, [f"{UUIDS[0]}::0"])]}),
         pod("other", {"main": [(WHOLE, [f"{UUIDS[0]}::1"])]}),
         pod("done", {"main": [(WHOLE, UUIDS[1:2])]}),
     ]
     api.items = [
-        item("llm-worker-0", labels={"training.kubeflow.org/job-name": "llm", "kueue.x-k8s.io/queue-name": "big"}, owner=("PyTorchJob", "llm")),
+        item(
+            "llm-worker-0",
+            labels={"training.kubeflow.org/job-name": "llm", "kueue.x-k8s.io/queue-name": "big"},
+            owner=("PyTorchJob", "llm"),
+        ),
         item("other", "1" * 8 + "-1111-1111-1111-" + "1" * 12, owner=("ReplicaSet", "other-6d4f"), purpose="idle=ok"),
         item("done", "2" * 8 + "-2222-2222-2222-" + "2" * 12, phase="Failed", code=137),
-    ]  # fmt: skip
+    ]
     mine = process(10, gpu=UUIDS[0], cgroup=CGROUP)
     stranger = process(11, gpu=UUIDS[1], cgroup=CGROUP.replace("0fba5f6e", "ffffffff"))
     given = JobsInput(at=START, node="kw-1", gpus=GPUS, processes=(mine, stranger))
@@ -163,8 +169,12 @@ def test_the_api_server_says_whose_a_pod_is_and_when_it_began(
     jobs = {job.name: job for job in answer.jobs}
     assert (jobs["llm-worker-0"].owner, jobs["llm-worker-0"].queue) == ("PyTorchJob/llm", "big")
     assert (jobs["other"].owner, jobs["other"].queue) == ("ReplicaSet/other-6d4f", "team")
-    assert {job.name: job.purpose for job in answer.jobs} == {"llm-worker-0": "", "other": "idle=ok", "done": ""}  # fmt: skip
-    assert (jobs["done"].state, jobs["done"].exit_code, jobs["done"].end - jobs["done"].begin) == ("FAILED", 137, 405 * 10**9)  # fmt: skip
+    assert {job.name: job.purpose for job in answer.jobs} == {"llm-worker-0": "", "other": "idle=ok", "done": ""}
+    assert (jobs["done"].state, jobs["done"].exit_code, jobs["done"].end - jobs["done"].begin) == (
+        "FAILED",
+        137,
+        405 * 10**9,
+    )
     assert {each[0]: its.job.id for each, its in answer.owners.items()} == {10: "team/llm-worker-0"}
     assert {a.begin_from for a in answer.allocations} == {Precision.SCHEDULER}
     assert {a.begin for a in answer.allocations} == {at(5)}
@@ -174,13 +184,8 @@ def test_the_api_server_says_whose_a_pod_is_and_when_it_began(
 def test_labels_of_a_pod_leave_the_node_where_a_setting_names_them(
     kubelet: Kubelet, api: ApiServer, tmp_path: Path
 ) -> None:
-    kubelet.pods = [
-        pod("train-0", {"main": [(WHOLE, UUIDS[:1])]}),
-        pod("bare", {"main": [(WHOLE, UUIDS[1:2])]}),
-    ]
-    api.items = [
-        item("train-0", labels={"team": "vision", "app.kubernetes.io/name": "llm", "secret": "x"})
-    ]
+    kubelet.pods = [pod("train-0", {"main": [(WHOLE, UUIDS[:1])]}), pod("bare", {"main": [(WHOLE, UUIDS[1:2])]})]
+    api.items = [item("train-0", labels={"team": "vision", "app.kubernetes.io/name": "llm", "secret": "x"})]
     named = ("team", "app.kubernetes.io/name", "tier")
     answer = read(tmp_path, pod_labels=named, **api.settings())
     assert {job.name: job.labels for job in answer.jobs} == {
@@ -192,10 +197,7 @@ def test_labels_of_a_pod_leave_the_node_where_a_setting_names_them(
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
-    [
-        ({"pod_labels": ("a",)}, "the kubelet does not know"),
-        ({"pod_labels": ("a",) * 33, "api": True}, "33 labels"),
-    ],
+    [({"pod_labels": ("a",)}, "the kubelet does not know"), ({"pod_labels": ("a",) * 33, "api": True}, "33 labels")],
 )
 def test_labels_that_can_not_be_had_are_refused(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as caught:
@@ -243,9 +245,7 @@ def test_slices_are_asked_for_when_a_device_is_new_and_now_and_then(
     assert questions(api) == 4
 
 
-def test_a_claim_that_moves_is_where_it_is_now(
-    kubelet: Kubelet, api: ApiServer, tmp_path: Path
-) -> None:
+def test_a_claim_that_moves_is_where_it_is_now(kubelet: Kubelet, api: ApiServer, tmp_path: Path) -> None:
     """To another pod, and to another device; while the API server is away, what it had said holds."""
     devices = {f"gpu-{n}": {"uuid": uuid} for n, uuid in enumerate(UUIDS)}
     api.slices["v1"] = [resource_slice(devices)]
@@ -287,9 +287,7 @@ def test_a_kubelet_that_starts_anew_is_asked_at_its_new_socket(tmp_path: Path) -
     assert set(states) <= {"absent", "failing"}, "nothing is ended by that"
 
 
-ALIKE = tuple(
-    MigInstance(uuid=f"MIG-{n}", gpu=UUIDS[2], gpu_instance=n, profile="1g.10gb") for n in (7, 8, 9)
-)
+ALIKE = tuple(MigInstance(uuid=f"MIG-{n}", gpu=UUIDS[2], gpu_instance=n, profile="1g.10gb") for n in (7, 8, 9))
 
 
 def test_instances_alike_are_told_apart_by_their_processes_and_then_by_what_is_left(
@@ -304,15 +302,12 @@ def test_instances_alike_are_told_apart_by_their_processes_and_then_by_what_is_l
     source = KubernetesJobs(KubernetesConfig(socket=tmp_path / "kubelet.sock", **api.settings()))
 
     def asked(pods: str, instances: tuple[MigInstance, ...] = ALIKE, **used: int) -> JobsAnswer:
-        kubelet.pods = [
-            pod(name, {"main": []}, claims=[("gpu.nvidia.com", names["abc".index(name)])])
-            for name in pods
-        ]
+        kubelet.pods = [pod(name, {"main": []}, claims=[("gpu.nvidia.com", names["abc".index(name)])]) for name in pods]
         processes = tuple(
             process(10 + number, gpu=UUIDS[2], instance=number, cgroup=CGROUP.replace("0fba5f6e", uids[name][:8]))
             for name, number in used.items()
-        )  # fmt: skip
-        given = JobsInput(at=START, node="n1", gpus=RENUMBERED, instances=instances, processes=processes)  # fmt: skip
+        )
+        given = JobsInput(at=START, node="n1", gpus=RENUMBERED, instances=instances, processes=processes)
         return source.read(given)
 
     assert held(asked("a", ALIKE[:1])) == {("team/a", "main", "2", 7)}, "there is one only"
@@ -340,7 +335,7 @@ def test_the_processes_of_a_pod_whose_device_has_no_gpu_here_are_its_own(
 ) -> None:
     kubelet.pods = [pod("odd", {"main": []}, claims=[("gpu.nvidia.com", "gpu-5")])]
     api.items = [item("odd", owner=("Job", "train"))]
-    given = JobsInput(at=START, node="n1", gpus=RENUMBERED, processes=(process(10, gpu=UUIDS[0], cgroup=CGROUP),))  # fmt: skip
+    given = JobsInput(at=START, node="n1", gpus=RENUMBERED, processes=(process(10, gpu=UUIDS[0], cgroup=CGROUP),))
     answer = read(tmp_path, given, **api.settings())
     assert answer.state.unattributed == {"ambiguous_number": 1}
     assert {each[0]: its.job.id for each, its in answer.owners.items()} == {10: "team/odd"}
@@ -358,7 +353,10 @@ def test_a_claim_of_a_driver_that_publishes_nothing_is_not_guessed(
     given = JobsInput(at=START, node="n1", gpus=RENUMBERED)
     answer = read(tmp_path, given, **api.settings())
     assert held(answer) == {("team/one", "main", "0", None)}
-    assert "no resource slices: claims are not known; pods have devices without a GPU here (index of one GPU" in answer.state.message  # fmt: skip
+    assert (
+        "no resource slices: claims are not known; pods have devices without a GPU here (index of one GPU"
+        in answer.state.message
+    )
     api.slices["v1"] = [{"spec": None}]
     assert "no list of resource slices" in read(tmp_path, given, **api.settings()).state.message
 
@@ -383,18 +381,15 @@ def test_a_claim_of_a_driver_that_publishes_nothing_is_not_guessed(
     ],
 )  # fmt: skip
 def test_a_pod_belongs_to_what_its_labels_and_its_owner_name(
-    kubelet: Kubelet, api: ApiServer, tmp_path: Path,
-    labels: dict[str, str], owner: tuple[str, str] | None, shown: str,
-) -> None:  # fmt: skip
+    kubelet: Kubelet, api: ApiServer, tmp_path: Path, labels: dict[str, str], owner: tuple[str, str] | None, shown: str
+) -> None:
     kubelet.pods = [pod("p", {"main": [(WHOLE, UUIDS[:1])]})]
     api.items = [item("p", labels=labels, owner=owner)]
     (job,) = read(tmp_path, **api.settings()).jobs
     assert job.owner == shown
 
 
-def test_pods_on_two_instances_of_a_gpu_have_their_own_processes(
-    kubelet: Kubelet, tmp_path: Path
-) -> None:
+def test_pods_on_two_instances_of_a_gpu_have_their_own_processes(kubelet: Kubelet, tmp_path: Path) -> None:
     """Without the API server: an instance has one pod, though its GPU has two."""
     kubelet.pods = [
         pod(name, {"main": [("nvidia.com/mig-3g.40gb", [f"MIG-{UUIDS[2]}/{number}/0"])]})
@@ -409,9 +404,7 @@ def test_pods_on_two_instances_of_a_gpu_have_their_own_processes(
     assert {each[0]: its.job.id for each, its in owners.items()} == {10: "team/one", 11: "team/two"}
 
 
-def test_a_process_is_in_the_container_of_its_id(
-    kubelet: Kubelet, api: ApiServer, tmp_path: Path
-) -> None:
+def test_a_process_is_in_the_container_of_its_id(kubelet: Kubelet, api: ApiServer, tmp_path: Path) -> None:
     """And not in the only one that asked for the GPU."""
     kubelet.pods = [pod("p", {"main": [(WHOLE, UUIDS[:1])], "sidecar": []})]
     api.items = [item("p")]
@@ -426,9 +419,7 @@ def test_a_process_is_in_the_container_of_its_id(
     assert {each[0]: its.step for each, its in owners.items()} == {10: "sidecar", 11: "main"}
 
 
-@pytest.mark.parametrize(
-    "fault", ["401", "403", "500", "no list", "another certificate", "nobody", "no token"]
-)
+@pytest.mark.parametrize("fault", ["401", "403", "500", "no list", "another certificate", "nobody", "no token"])
 def test_without_the_api_server_the_kubelet_alone_is_believed(
     kubelet: Kubelet, api: ApiServer, tmp_path: Path, fault: str
 ) -> None:
@@ -577,6 +568,4 @@ def test_a_padded_frame_is_read_without_its_padding(tmp_path: Path) -> None:
     padded = bytes((3,)) + data + b"\0\0\0"
     frame = len(padded).to_bytes(3, "big") + b"\x00\x09" + (1).to_bytes(4, "big") + padded
     with speaking(tmp_path / "odd.sock", [frame]):
-        assert container_devices(tmp_path / "odd.sock", 10.0) == [
-            ContainerDevice("n", "p", "main", "nvidia1")
-        ]
+        assert container_devices(tmp_path / "odd.sock", 10.0) == [ContainerDevice("n", "p", "main", "nvidia1")]

@@ -124,9 +124,7 @@ def test_a_job_that_a_scheduler_names_later_neither_ends_nor_begins() -> None:
     merge.update(given(0, one), {one.id: BY_CGROUP}, {})
     owners = {one.id: Ownership(SLURM, "0", "slurm-cgroup")}
     later = process(7, read=5)
-    found = only(
-        merge.update(given(5, later), {one.id: BY_CGROUP}, {"slurm": answer(owners=owners)})
-    )
+    found = only(merge.update(given(5, later), {one.id: BY_CGROUP}, {"slurm": answer(owners=owners)}))
     assert (found.job, found.begin, found.end) == (SLURM, at(0), 0)
     later = process(7, read=10)
     failing = {"slurm": answer(state="failing")}
@@ -140,20 +138,15 @@ def test_a_process_of_a_job_that_has_its_gpu_is_named_before_its_source_has_seen
     owners = dict.fromkeys((one.id, other.id), BY_CGROUP)
     found = JobMerge().update(given(0, one, other), owners, known)
     jobs = {(each.gpu, each.kind.value): each.job for each in found.allocations}
-    assert jobs == {
-        (GPU, "allocated"): SLURM, (GPU, "used"): SLURM, ("GPU-1", "used"): BY_CGROUP.job
-    }  # fmt: skip
+    assert jobs == {(GPU, "allocated"): SLURM, (GPU, "used"): SLURM, ("GPU-1", "used"): BY_CGROUP.job}
     assert [each.job for each in found.processes] == [SLURM, BY_CGROUP.job]
 
 
 def test_the_first_source_names_the_owner_and_each_fills_in_what_the_others_do_not_know() -> None:
     one = process(7, user="uid")
-    first = answer(
-        owners={one.id: Ownership(SLURM)}, jobs=(Job(key=SLURM, name="train", submitted=5),)
-    )
+    first = answer(owners={one.id: Ownership(SLURM)}, jobs=(Job(key=SLURM, name="train", submitted=5),))
     second = answer(
-        owners={one.id: Ownership(JobKey("ray", "", "01"))},
-        jobs=(Job(key=SLURM, name="other", user="ada", begin=7),),
+        owners={one.id: Ownership(JobKey("ray", "", "01"))}, jobs=(Job(key=SLURM, name="other", user="ada", begin=7),)
     )
     found = JobMerge().update(given(0, one), {one.id: BY_CGROUP}, {"a": first, "b": second})
     assert only(found).job == SLURM
@@ -188,37 +181,29 @@ def test_what_ended_while_no_collector_ran_ends_when_it_was_last_seen() -> None:
     merge = restarted(merge, 60)
     other = process(8, started=150, read=200)
     found = merge.update(given(200, other), {other.id: ADA}, {})
-    assert sorted((each.begin, each.end) for each in found.allocations) == [
-        (at(0), at(60)), (at(200), 0),
-    ]  # fmt: skip
+    assert sorted((each.begin, each.end) for each in found.allocations) == [(at(0), at(60)), (at(200), 0)]
 
 
 def test_a_look_that_finds_the_same_is_not_merged_again_and_what_lasts_was_seen() -> None:
     """The third one in a row has the result of the second; the first that differs is merged."""
     merge = JobMerge()
     one = process(7)
-    said = {
-        "slurm": answer(allocated(begin=-9), allocated(begin=-9, end=-5, how=HOOK, gpu="GPU-1"))
-    }
+    said = {"slurm": answer(allocated(begin=-9), allocated(begin=-9, end=-5, how=HOOK, gpu="GPU-1"))}
     looks = []
     for second in range(0, 20, 5):
         again = msgspec.structs.replace(one.process, memory_bytes=second)
         looks.append(
-            merge.update(
-                given(second, replace(one, process=again, read_at=at(second - 1))),
-                {one.id: ADA},
-                said,
-            )
+            merge.update(given(second, replace(one, process=again, read_at=at(second - 1))), {one.id: ADA}, said)
         )
         assert looks[-1].processes[0].memory_bytes == second
     assert looks[3].jobs is looks[2].jobs is looks[1].jobs
     assert {each.allocation.kind: each.seen for each in merge.open} == {
-        AllocationKind.ALLOCATED: at(15), AllocationKind.USED: at(14),
-    }  # fmt: skip
+        AllocationKind.ALLOCATED: at(15),
+        AllocationKind.USED: at(14),
+    }
     left = int(ENDED_SECONDS) - 5
     counts = [
-        len(merge.update(given(second, one), {one.id: ADA}, said).allocations)
-        for second in range(20, left + 20, 5)
+        len(merge.update(given(second, one), {one.id: ADA}, said).allocations) for second in range(20, left + 20, 5)
     ]
     assert counts == [3] * ((left - 20) // 5 + 1) + [2] * 3, "what ended leaves in time"
     nothing = merge.update(given(left + 20), {}, {"slurm": answer()})
@@ -271,7 +256,7 @@ def test_what_is_not_merged_again_would_have_been_the_same(seed: int) -> None:
             second += chance.choice([1, 5, 5, 5, 70, 400])
             seen = [replace(each, read_at=at(second - 0.5)) for each in pids]
             whole._look = None  # as if each look were the first of its kind
-            results = [merge.update(given(second, *seen, unread=unread), owners, said) for merge in (quick, whole)]  # fmt: skip
+            results = [merge.update(given(second, *seen, unread=unread), owners, said) for merge in (quick, whole)]
             assert results[0] == results[1]
             assert quick.open == whole.open
             assert quick.ended == whole.ended

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collector.jobs.merge import MergedJobs
 from collector.jobs.message import FIGURES_SECONDS, JobsMessage
 from telemetry.wire import border
-from telemetry.wire.jobs import (
-    MAX_MESSAGE_BYTES,
-    Allocation,
-    GpuProcess,
-    Job,
-    JobKey,
-    JobSourceState,
-    UserPrivacy,
-)
+from telemetry.wire.jobs import MAX_MESSAGE_BYTES, Allocation, GpuProcess, Job, JobKey, JobSourceState, UserPrivacy
 from tests.collector.jobs.given import GPU, at
 
 SOURCES = (JobSourceState(name="process"),)
@@ -80,9 +72,7 @@ def test_what_ended_leaves_before_the_processes_that_run() -> None:
     )
     jobs = tuple(Job(key=key, name="train") for key in keys)
     processes = tuple(process(pid, pid << 20) for pid in range(1, 31))
-    payload = JobsMessage(7, UserPrivacy.NAMES).encoded(
-        MergedJobs(jobs, allocations, processes), SOURCES, at(2000)
-    )
+    payload = JobsMessage(7, UserPrivacy.NAMES).encoded(MergedJobs(jobs, allocations, processes), SOURCES, at(2000))
     assert payload is not None
     assert len(payload) <= MAX_MESSAGE_BYTES
     found = border.decode_jobs(payload)
@@ -92,8 +82,6 @@ def test_what_ended_leaves_before_the_processes_that_run() -> None:
 
 
 def test_a_pid_that_comes_twice_is_one_process() -> None:
-    payload = JobsMessage(7, UserPrivacy.NAMES).encoded(
-        merged(process(0), process(0), process(4)), SOURCES, at(0)
-    )
+    payload = JobsMessage(7, UserPrivacy.NAMES).encoded(merged(process(0), process(0), process(4)), SOURCES, at(0))
     assert payload is not None
     assert [each.pid for each in border.decode_jobs(payload).processes] == [0, 4]

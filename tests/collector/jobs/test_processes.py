@@ -33,9 +33,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def reader(
-    *, root: Path = Path("/proc"), config: JobsConfig | None = None, passwd: Path | None = None
-) -> ProcReader:
+def reader(*, root: Path = Path("/proc"), config: JobsConfig | None = None, passwd: Path | None = None) -> ProcReader:
     """Return a reader that trusts the PIDs."""
     names = UserNames() if passwd is None else UserNames(passwd)
     return ProcReader(names, PersonFilter(config or JobsConfig()), root=root, same_pids=True)
@@ -60,9 +58,7 @@ def machine(folder: Path, **processes: tuple[str, int, int, str]) -> Path:
     return folder
 
 
-def reader_of(
-    folder: Path, uid: int | None = None, cgroup: str = "", *, cgroups: Path = Path("/none")
-) -> ProcReader:
+def reader_of(folder: Path, uid: int | None = None, cgroup: str = "", *, cgroups: Path = Path("/none")) -> ProcReader:
     """Return the reader of a machine whose process 7 has a user and a cgroup; without a user, of the same as before."""
     passwd = folder / "passwd"
     passwd.write_text("ada:x:1000:1000::/home/ada:/bin/sh\ngrace:x:1001:5:::\n# none\nbad:x:no:1\n")
@@ -70,9 +66,7 @@ def reader_of(
     if uid is not None:
         shutil.rmtree(root, ignore_errors=True)
         machine(root, p7=("a (b) c", uid, 500, cgroup))
-    return ProcReader(
-        UserNames(passwd), PersonFilter(JobsConfig()), root=root, cgroups=cgroups, same_pids=True
-    )
+    return ProcReader(UserNames(passwd), PersonFilter(JobsConfig()), root=root, cgroups=cgroups, same_pids=True)
 
 
 def one(found: tuple[FoundProcess, ...]) -> FoundProcess:
@@ -81,9 +75,7 @@ def one(found: tuple[FoundProcess, ...]) -> FoundProcess:
     return process
 
 
-def test_a_process_of_this_machine_has_its_user_program_and_start(
-    sleeper: subprocess.Popen[bytes],
-) -> None:
+def test_a_process_of_this_machine_has_its_user_program_and_start(sleeper: subprocess.Popen[bytes]) -> None:
     mine = reader()
     found = mine.find(listed(sleeper.pid))
     process = one(found.processes)
@@ -124,32 +116,14 @@ def user_name(uid: int) -> str:
 @pytest.mark.parametrize(
     ("uid", "cgroup", "key", "step", "source"),
     [
-        (
-            1000,
-            "6:freezer:/slurm_n1/uid_1000/job_42/step_0\n",
-            ("slurm", "42"),
-            "0",
-            "slurm-cgroup",
-        ),
+        (1000, "6:freezer:/slurm_n1/uid_1000/job_42/step_0\n", ("slurm", "42"), "0", "slurm-cgroup"),
         (0, "6:freezer:/slurm_n1/uid_1000/job_42/step_0\n", ("slurm", "42"), "0", "slurm-cgroup"),
         (1000, "6:freezer:/slurm_n1/uid_0/job_42/step_0\n", ("slurm", "42"), "0", "slurm-cgroup"),
-        (
-            1000,
-            f"0::/kubepods/burstable/pod{'ab' * 16}/{C}\n",
-            ("kubernetes", "ab" * 16),
-            C[:12],
-            "process",
-        ),
+        (1000, f"0::/kubepods/burstable/pod{'ab' * 16}/{C}\n", ("kubernetes", "ab" * 16), C[:12], "process"),
         (1000, f"0::/docker/{C}\n", ("container", C[:12]), "", "process"),
         (1000, "0::/system.slice/vllm.service\n", ("systemd", "vllm.service"), "", "process"),
         (1000, "9:memory:/pbs_jobs.service/jobid/4711.server\n", ("pbs", "4711"), "", "process"),
-        (
-            1001,
-            "0::/user.slice/user-1001.slice/session-1.scope\n",
-            ("user", "grace"),
-            "",
-            "process",
-        ),
+        (1001, "0::/user.slice/user-1001.slice/session-1.scope\n", ("user", "grace"), "", "process"),
         (0, "0::/user.slice/user-1001.slice/session-1.scope\n", ("user", "grace"), "", "process"),
         (1000, "0::/\n", ("user", "ada"), "", "process"),
         (0, "0::/user.slice/user-70000.slice/session-1.scope\n", ("user", "70000"), "", "process"),
@@ -168,27 +142,17 @@ def test_the_job_is_that_of_the_cgroup_else_of_the_user(
 @pytest.mark.parametrize(
     ("cgroup", "claim"),
     [
-        (
-            "4:cpuset:/\n6:freezer:/slurm_n1/uid_1001/job_40/step_0\n",
-            "PID 7 claims to be slurm 40 by a cgroup",
-        ),
-        (
-            "0::/user.slice/user-1001.slice/session-1.scope\n",
-            "PID 7 runs in the login of another user",
-        ),
+        ("4:cpuset:/\n6:freezer:/slurm_n1/uid_1001/job_40/step_0\n", "PID 7 claims to be slurm 40 by a cgroup"),
+        ("0::/user.slice/user-1001.slice/session-1.scope\n", "PID 7 runs in the login of another user"),
     ],
 )
-def test_a_process_in_the_cgroup_of_another_user_is_its_own_users(
-    tmp_path: Path, cgroup: str, claim: str
-) -> None:
+def test_a_process_in_the_cgroup_of_another_user_is_its_own_users(tmp_path: Path, cgroup: str, claim: str) -> None:
     mine = reader_of(tmp_path, 1000, cgroup)
     found = mine.find(listed(7))
     (owner,) = found.owners.values()
     assert owner.job == JobKey("user", "", "ada")
     assert found.claim.startswith(claim)
-    assert not {"1001", "1000", "grace", "ada"} & set(re.findall(r"\w+", found.claim)), (
-        "no person leaves by it"
-    )
+    assert not {"1001", "1000", "grace", "ada"} & set(re.findall(r"\w+", found.claim)), "no person leaves by it"
 
 
 def test_a_container_that_the_user_of_a_job_made_has_numbers_of_its_own(tmp_path: Path) -> None:
@@ -208,28 +172,18 @@ def test_a_container_that_the_user_of_a_job_made_has_numbers_of_its_own(tmp_path
     assert owner.job == JobKey("user", "", "100004")
 
 
-@pytest.mark.parametrize(
-    "forged", [each for each in FORGED if not each.named], ids=lambda each: each.text[:90]
-)
+@pytest.mark.parametrize("forged", [each for each in FORGED if not each.named], ids=lambda each: each.text[:90])
 def test_what_a_forged_cgroup_claims_is_told(tmp_path: Path, forged: Forged) -> None:
     found = reader_of(tmp_path, 1000, f"{forged.text}\n").find(listed(7))
     (owner,) = found.owners.values()
     assert owner.job.id != forged.claim.id
-    assert found.claim.startswith(
-        f"PID 7 claims to be {forged.claim.scheduler} {forged.claim.id} by a cgroup"
-    )
+    assert found.claim.startswith(f"PID 7 claims to be {forged.claim.scheduler} {forged.claim.id} by a cgroup")
 
 
 @needs_root
 @pytest.mark.parametrize(
     ("controllers", "where"),
-    [
-        ("", ""),
-        ("", "unified"),
-        ("freezer", "freezer"),
-        ("name=systemd", "systemd"),
-        ("cpu,cpuacct", "cpu,cpuacct"),
-    ],
+    [("", ""), ("", "unified"), ("freezer", "freezer"), ("name=systemd", "systemd"), ("cpu,cpuacct", "cpu,cpuacct")],
 )
 def test_names_that_a_user_gave_to_folders_of_cgroups_are_not_believed(
     tmp_path: Path, controllers: str, where: str
@@ -247,9 +201,7 @@ def test_names_that_a_user_gave_to_folders_of_cgroups_are_not_believed(
     assert jobs == ["slurm 40", "slurm 40", "slurm 40", "user ada"]
     mine = reader_of(tmp_path, cgroups=tmp_path / "elsewhere")
     (owner,) = mine.find(listed(7)).owners.values()
-    assert owner.job == JobKey("slurm", "", "40"), (
-        "where the folders are not to be seen the path decides"
-    )
+    assert owner.job == JobKey("slurm", "", "40"), "where the folders are not to be seen the path decides"
 
 
 def test_the_server_of_mps_works_for_its_clients(tmp_path: Path) -> None:
@@ -280,9 +232,7 @@ def test_what_has_ended_is_gone_and_nobodys() -> None:
     assert found.owners == {}
 
 
-def test_in_a_pid_namespace_of_our_own_nothing_is_looked_up(
-    tmp_path: Path, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_in_a_pid_namespace_of_our_own_nothing_is_looked_up(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """A PID of the host would be some other process here."""
     root = machine(tmp_path, **{f"p{sleeper.pid}": ("python", 1000, 5, "0::/docker/" + C)})
     (root / "self/ns").mkdir(parents=True)
@@ -360,9 +310,7 @@ def test_without_users_no_name_and_no_number_of_one_is_left(tmp_path: Path) -> N
         ("ray::a b", b"ray::a\x1b[31mb\xff\0", "ray::a[31mb\ufffd"),
     ],
 )
-def test_a_worker_of_ray_has_its_class_as_its_name(
-    tmp_path: Path, comm: str, cmdline: bytes, name: str
-) -> None:
+def test_a_worker_of_ray_has_its_class_as_its_name(tmp_path: Path, comm: str, cmdline: bytes, name: str) -> None:
     """Without the method, and of the command line nothing else."""
     root = machine(tmp_path / "proc", p5=(comm, 1000, 7, "0::/"))
     (root / "5" / "cmdline").write_bytes(cmdline)

@@ -113,7 +113,7 @@ def head(tmp_path: Path) -> Iterator[Head]:
     found.actors = [actor(7)]
     found.tasks = [
         {"task_id": "t", "name": "half", "state": "RUNNING", "job_id": "01000000", "node_id": NODE, "worker_pid": 8}
-    ]  # fmt: skip
+    ]
     thread = threading.Thread(target=found.server.serve_forever, args=(0.05,))
     thread.start()
     yield found
@@ -194,9 +194,7 @@ def test_a_worker_within_a_job_pod_or_container_is_theirs(head: Head, cgroup: st
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_pid_of_somebody_else_is_not_taken_for_ours(
-    head: Head, row: dict[str, Any], why: str
-) -> None:
+def test_a_pid_of_somebody_else_is_not_taken_for_ours(head: Head, row: dict[str, Any], why: str) -> None:
     head.actors, head.tasks = [row], []
     assert head.source().read(given(0, worker(7))).owners == {}, why
 
@@ -235,7 +233,7 @@ def test_a_loopback_address_of_another_machines_ray_is_not_ours(head: Head) -> N
 
 def test_a_list_that_is_not_whole_says_so(head: Head) -> None:
     head.total = MOST_LISTED + 1
-    assert "at most: some workers may have no job" in head.source().read(given(0, worker(7))).state.message  # fmt: skip
+    assert "at most: some workers may have no job" in head.source().read(given(0, worker(7))).state.message
 
 
 @pytest.mark.parametrize(
@@ -321,8 +319,9 @@ def test_a_real_ray_wants_its_token_and_names_its_workers(runtime: RayRuntime) -
     pids = [pid for pid, _ in (*runtime.actors, *runtime.tasks)]
     found = _found(*pids)
     assert {each.process.pid: each.process.name for each in found} == {
-        **dict.fromkeys(pids[:2], "ray::Trainer"), **dict.fromkeys(pids[2:], "ray::half")
-    }  # fmt: skip
+        **dict.fromkeys(pids[:2], "ray::Trainer"),
+        **dict.fromkeys(pids[2:], "ray::half"),
+    }
     asked = JobsInput(at=time.time_ns(), node="n1", processes=found)
     without = RayJobs(RayConfig(url=runtime.url)).read(asked)
     assert (without.state.state, without.owners) == ("no permission", {})
@@ -355,9 +354,8 @@ async def test_each_gpu_belongs_to_the_job_of_its_workers_until_they_end(
         at_work.setdefault(gpu, {})[pid] = 1 << 30
     assert len(at_work) == 3
     jobs = JobsConfig(
-        interval=1.0, same_pids=True,
-        ray=RayConfig(url=runtime.url, token_file=runtime.token_file, interval=5.0),
-    )  # fmt: skip
+        interval=1.0, same_pids=True, ray=RayConfig(url=runtime.url, token_file=runtime.token_file, interval=5.0)
+    )
     with FakeDriver(tmp_path, gpus=4) as fake:
         for number in range(4):
             fake.processes(number, compute=at_work.get(str(number)))
@@ -376,9 +374,10 @@ async def test_each_gpu_belongs_to_the_job_of_its_workers_until_they_end(
             (first, (one,)), (_, (two,)) = runtime.actors
             shared = runtime.tasks[0][1][0]
             wanted = {
-                (fake.uuid(int(one)), "ray"): {"rank-0"}, (fake.uuid(int(two)), "ray"): {"Trainer"},
+                (fake.uuid(int(one)), "ray"): {"rank-0"},
+                (fake.uuid(int(two)), "ray"): {"Trainer"},
                 (fake.uuid(int(shared)), "ray"): {""},
-            }  # fmt: skip
+            }
             await until(lambda: reader.jobs and held(reader.jobs[-1]) == wanted, seconds=60)
             newest = reader.jobs[-1]
             assert {each.kind for each in newest.allocations} == {AllocationKind.USED}
@@ -395,9 +394,6 @@ async def test_each_gpu_belongs_to_the_job_of_its_workers_until_they_end(
                 fake.processes(number)
             await until(lambda: held(reader.jobs[-1]) == {}, seconds=60)
             states = {each.name: each.state for each in reader.jobs[-1].sources}
-            await until(
-                lambda: {s.name: s.state for s in reader.jobs[-1].sources}["ray"] == "failing",
-                seconds=60,
-            )
+            await until(lambda: {s.name: s.state for s in reader.jobs[-1].sources}["ray"] == "failing", seconds=60)
             assert states["process"] == "reading"
-            assert [job.state for job in reader.jobs[-1].jobs if job.key.scheduler == "ray"] == ["RUNNING"]  # fmt: skip
+            assert [job.state for job in reader.jobs[-1].jobs if job.key.scheduler == "ray"] == ["RUNNING"]

@@ -25,14 +25,7 @@ from collector.jobs.source import JobsAnswer, JobsInput, JobSource, Ownership
 from collector.nvml.source import NvmlSource
 from collector.source import ListedProcess, ListedProcesses
 from telemetry.wire import border
-from telemetry.wire.jobs import (
-    Allocation,
-    AllocationKind,
-    JobKey,
-    JobSourceState,
-    NodeJobs,
-    UserPrivacy,
-)
+from telemetry.wire.jobs import Allocation, AllocationKind, JobKey, JobSourceState, NodeJobs, UserPrivacy
 from tests.brokers import Mosquitto
 from tests.collector.bus import collecting, config_of, reading
 from tests.collector.jobs.given import allocated
@@ -138,9 +131,12 @@ def collector(fake: FakeDriver, file: Path) -> Iterator[subprocess.Popen[bytes]]
 
 
 async def test_a_collector_that_is_killed_goes_on_with_the_same_allocations(
-    fake: FakeDriver, mosquitto: Mosquitto, sleeper: subprocess.Popen[bytes],
-    other: subprocess.Popen[bytes], tmp_path: Path,
-) -> None:  # fmt: skip
+    fake: FakeDriver,
+    mosquitto: Mosquitto,
+    sleeper: subprocess.Popen[bytes],
+    other: subprocess.Popen[bytes],
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "kilowatch.toml"
     file.write_text(
         f"[broker]\nport = {mosquitto.port}\n[jobs]\ninterval = 1\nsame_pids = true\n"
@@ -205,9 +201,7 @@ class Scheduler:
     interval = 0.05
 
     def __init__(self) -> None:
-        self.answer = JobsAnswer(
-            state=JobSourceState(name="slurm"), allocations=(allocated(begin=0),)
-        )
+        self.answer = JobsAnswer(state=JobSourceState(name="slurm"), allocations=(allocated(begin=0),))
         self.go = threading.Event()
         self.go.set()
         self.error: Exception | None = None
@@ -226,15 +220,12 @@ class Scheduler:
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    *sources: JobSource, source: FakeSource | None = None
-) -> AsyncIterator[list[NodeJobs]]:
+async def serving(*sources: JobSource, source: FakeSource | None = None) -> AsyncIterator[list[NodeJobs]]:
     """Run the jobs of a node with these schedulers, and yield its messages."""
     sent: list[NodeJobs] = []
     jobs = JobsService(
-        JOBS, "n1", 7, source or FakeSource(), lambda payload: sent.append(border.decode_jobs(payload)),
-        sources=sources,
-    )  # fmt: skip
+        JOBS, "n1", 7, source or FakeSource(), lambda payload: sent.append(border.decode_jobs(payload)), sources=sources
+    )
     task = asyncio.create_task(jobs.run())
     try:
         yield sent
@@ -278,9 +269,7 @@ async def test_a_scheduler_that_raises_or_hangs_is_a_state_and_ends_nothing(
     assert good.closed
 
 
-async def test_a_source_of_readings_without_processes_is_a_state(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_source_of_readings_without_processes_is_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "LOOP_SECONDS", 0.02)
     async with serving() as sent:
         await until(lambda: sent)

@@ -28,7 +28,7 @@ CGROUP = "5:devices:/slurm/uid_1000/job_{}/step_0/task_0\n0::/system.slice/slurm
 def write(folder: Path, job: str = "7", restart: str = "0", **more: str) -> Path:
     """Write what the prolog writes."""
     folder.mkdir(mode=0o755, exist_ok=True)
-    its = {"cluster": "loop", "job": job, "restart": restart, "user": "ada", "gpus": "0", "begin": str(START), **more}  # fmt: skip
+    its = {"cluster": "loop", "job": job, "restart": restart, "user": "ada", "gpus": "0", "begin": str(START), **more}
     path = folder / f"slurm-{job}-{restart}"
     path.write_text("".join(f"{key}={value}\n" for key, value in its.items()))
     path.chmod(0o644)
@@ -58,13 +58,7 @@ def test_a_job_has_the_gpus_that_the_prolog_wrote_until_the_epilog_did(tmp_path:
     assert held(answer) == {"7": {"1", "2"}}
     (job,) = answer.jobs
     assert job.key == JobKey("slurm", "loop", "7")
-    assert (job.user, job.account, job.queue, job.nodes, job.owner) == (
-        "ada",
-        "physics",
-        "gpu",
-        2,
-        "Array/6_1",
-    )
+    assert (job.user, job.account, job.queue, job.nodes, job.owner) == ("ada", "physics", "gpu", 2, "Array/6_1")
     assert (job.state, job.begin, job.end) == ("RUNNING", START, 0)
     write(folder, gpus="1,2", end=str(at(60)), exit="3:0")
     ended = read(folder)
@@ -90,9 +84,7 @@ def test_a_process_belongs_to_the_newest_start_of_its_job(tmp_path: Path) -> Non
     folder = tmp_path / "jobs"
     write(folder, end=str(at(5)))
     write(folder, restart="1", begin=str(at(9)))
-    processes = (
-        process(10, cgroup=CGROUP.format(7)), process(11, cgroup=CGROUP.format(8)), process(12, cgroup="0::/"),
-    )  # fmt: skip
+    processes = (process(10, cgroup=CGROUP.format(7)), process(11, cgroup=CGROUP.format(8)), process(12, cgroup="0::/"))
     owners = read(folder, processes=processes).owners
     assert {each[0]: (its.job.restart, its.step) for each, its in owners.items()} == {10: (1, "0")}
 
@@ -138,7 +130,7 @@ def test_slurms_numbers_of_amds_gpus_are_those_of_their_render_nodes(
     tmp_path: Path, lines: str, order: list[int], why: str
 ) -> None:
     """Slurm sets ROCR_VISIBLE_DEVICES by the same numbers."""
-    gpus = [Gpu(uuid=str(n), index=n - 128, name="AMD Instinct MI300X", minor=n) for n in range(128, 132)]  # fmt: skip
+    gpus = [Gpu(uuid=str(n), index=n - 128, name="AMD Instinct MI300X", minor=n) for n in range(128, 132)]
     file = tmp_path / "gres.conf"
     file.write_text(lines)
     found, assumed = gres_order(file, "n1", gpus)
@@ -147,15 +139,7 @@ def test_slurms_numbers_of_amds_gpus_are_those_of_their_render_nodes(
 
 def test_a_list_of_nodes_is_expanded_as_slurm_does() -> None:
     assert expanded("r[1-2]n[09-10]") == ["r1n09", "r1n10", "r2n09", "r2n10"]
-    assert expanded("n[01-03,7],head,gpu-[9-10]-a") == [
-        "n01",
-        "n02",
-        "n03",
-        "n7",
-        "head",
-        "gpu-9-a",
-        "gpu-10-a",
-    ]
+    assert expanded("n[01-03,7],head,gpu-[9-10]-a") == ["n01", "n02", "n03", "n7", "head", "gpu-9-a", "gpu-10-a"]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +223,7 @@ def test_a_folder_that_nobody_clears_is_bounded(tmp_path: Path) -> None:
 def run(name: str, folder: Path, **more: str) -> None:
     """Run a hook as Slurm does."""
     its = {"SLURM_JOB_ID": "7", "SLURM_JOB_USER": "ada", "SLURM_JOB_GPUS": "0,1", "SLURM_CLUSTER_NAME": "loop", "KILOWATCH_JOBS": str(folder)}  # fmt: skip
-    done = subprocess.run([HOOKS / name], env={**its, **more}, capture_output=True, check=False, timeout=60)  # fmt: skip
+    done = subprocess.run([HOOKS / name], env={**its, **more}, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
@@ -274,7 +258,11 @@ def test_the_hooks_never_fail_a_job(tmp_path: Path) -> None:
 
 def test_the_prolog_removes_what_ended_long_ago_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "jobs"
-    ended, long_running, lately = write(folder, "1", end=str(at(9))), write(folder, "2"), write(folder, "3", end=str(at(9)))  # fmt: skip
+    ended, long_running, lately = (
+        write(folder, "1", end=str(at(9))),
+        write(folder, "2"),
+        write(folder, "3", end=str(at(9))),
+    )
     for path in (ended, long_running):
         os.utime(path, (1, 1))
     run("prolog", folder)
@@ -291,7 +279,7 @@ def test_the_prolog_removes_what_a_restart_of_the_node_ended_an_hour_ago(tmp_pat
     hook = tmp_path / "prolog"
     hook.write_text((HOOKS / "prolog").read_text().replace("/proc/", f"{proc}/"))
     hook.chmod(0o755)
-    before, here, unsaid = write(folder, "1", boot="that"), write(folder, "2", boot="this"), write(folder, "3", boot="")  # fmt: skip
+    before, here, unsaid = write(folder, "1", boot="that"), write(folder, "2", boot="this"), write(folder, "3", boot="")
     older, early = write(folder, "4"), write(folder, "5", boot="thi")
     lately = write(folder, "6", boot="that", end=str(at(9)))
     every = [before, here, unsaid, older, early, lately]
@@ -418,7 +406,5 @@ def test_the_commands_and_settings_of_the_page_are_true(tmp_path: Path) -> None:
         (path,) = re.findall(rf"^ +{hook}=/etc/slurm/(\S+)$", page, re.MULTILINE)
         run(str(tmp_path / path), tmp_path / "jobs", SLURM_JOB_EXIT_CODE2="1:0")
         assert [job.state for job in read(tmp_path / "jobs").jobs] == [state]
-    (settings,) = re.findall(
-        r"\[jobs\.slurm\]\n\s*folder = \"(\S+)\"\n\s*gres_file = \"(\S+)\"", page
-    )
+    (settings,) = re.findall(r"\[jobs\.slurm\]\n\s*folder = \"(\S+)\"\n\s*gres_file = \"(\S+)\"", page)
     assert SlurmConfig() == SlurmConfig(folder=Path(settings[0]), gres_file=Path(settings[1]))

@@ -64,7 +64,7 @@ SYSTEMS = {
     "gb200-nvl72": {"watts": 120000, "gpus": 72, "tdp": 1200, "floor": 200},
     "gb200-tray": {"watts": 6667, "gpus": 4, "tdp": 1200, "floor": 200},
     "dgx-spark": {"watts": 240, "gpus": 0, "tdp": 0, "supply": 240, "count": 1, "needed": 1},
-}  # fmt: skip
+}
 """Watts of a complete system are its published maximum at the wall, in every state of its supplies."""
 
 EFFICIENCY = {
@@ -83,15 +83,7 @@ EFFICIENCY = {
     ("titanium", "spare"): ((0.1, 0.90), (0.2, 0.94), (0.5, 0.96), (1, 0.91)),
 }
 
-CONNECTORS = {
-    "Schuko": 16,
-    "BS 1363": 13,
-    "CEE 16": 16,
-    "CEE 32": 32,
-    "AS 3112 10 A": 10,
-    "C13": 10,
-    "C19": 16,
-}
+CONNECTORS = {"Schuko": 16, "BS 1363": 13, "CEE 16": 16, "CEE 32": 32, "AS 3112 10 A": 10, "C13": 10, "C19": 16}
 NEMA = {"5-15": 15, "5-20": 20, "6-20": 20, "L6-30": 30, "C13": 15, "C19": 20}
 """Rated amps; of the second table eight tenths may be drawn for hours, where breakers are American."""
 TRIPS = {
@@ -105,44 +97,12 @@ TRIPS = {
 }
 """Current over rating that a class must hold for hours, and that at which it must have tripped then."""
 
-TESTED_C = {
-    "UL489": 25,
-    "JIS": 25,
-    "IEC-B": 30,
-    "IEC-C": 30,
-    "IEC-D": 30,
-    "IEC-60947": 30,
-    "gG": 20,
-}
+TESTED_C = {"UL489": 25, "JIS": 25, "IEC-B": 30, "IEC-C": 30, "IEC-D": 30, "IEC-60947": 30, "gG": 20}
 """Ambient of the test by which it must have tripped. A colder device trips later: half a per cent a degree."""
 MAGNETIC = {"IEC-B": (3, 5), "IEC-C": (5, 10), "IEC-D": (10, 20)}
 """Current over rating from which a class may, and from which it must, open within 0.1 s (IEC 60898-1)."""
 
-NEC_SIZES = (
-    15,
-    20,
-    25,
-    30,
-    35,
-    40,
-    45,
-    50,
-    60,
-    70,
-    80,
-    90,
-    100,
-    110,
-    125,
-    150,
-    175,
-    200,
-    225,
-    250,
-    300,
-    350,
-    400,
-)
+NEC_SIZES = (15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100, 110, 125, 150, 175, 200, 225, 250, 300, 350, 400)
 IEC_SIZES = (6, 10, 13, 16, 20, 25, 32, 40, 50, 63, 80, 100, 125)
 
 # --- voltage and poles -------------------------------------------------------------------------------
@@ -163,9 +123,7 @@ def poles_of(text: str | None, count: int) -> list[int]:
 class Circuit:
     """A circuit or panel: volts to neutral of its poles, and what its breaker allows."""
 
-    def __init__(
-        self, name: str, spec: Table, site: Table, above: Circuit | None, *, panel: bool
-    ) -> None:
+    def __init__(self, name: str, spec: Table, site: Table, above: Circuit | None, *, panel: bool) -> None:
         region = site.get("region")
         american = region is None or region in AMERICAN
         home = MAINS.get(region or "US", 230)
@@ -189,14 +147,10 @@ class Circuit:
         self.pf = spec.get("pf", 0.97)
         curve = spec.get("curve")
         if curve is None:
-            lines = round(
-                self.volts * (1 if len(self.poles) == 1 else 2 if self.split else math.sqrt(3))
-            )
+            lines = round(self.volts * (1 if len(self.poles) == 1 else 2 if self.split else math.sqrt(3)))
             american = region in AMERICAN if region else lines in {100, 120, 208, 240, 277, 480}
         else:
-            american = curve in {"UL489", "JIS"} or (
-                curve in {"LSI", "unknown"} and region in AMERICAN
-            )
+            american = curve in {"UL489", "JIS"} or (curve in {"LSI", "unknown"} and region in AMERICAN)
         self.american = american
         self.curve = curve or ("JIS" if region == "JP" else "UL489" if american else "IEC-C")
         reference = 40 if american else 30
@@ -269,25 +223,15 @@ class Node:
         self.needed = supply.get("needed") or self.count
         self.host = 0.0
         spare = supply.get("count", 1) > 1 and supply.get("needed") is not None
-        self.points = EFFICIENCY[
-            supply.get("tier", "gold"), "low" if volts <= 150 else "spare" if spare else "high"
-        ]
+        self.points = EFFICIENCY[supply.get("tier", "gold"), "low" if volts <= 150 else "spare" if spare else "high"]
         if "points" in supply:
             self.points = tuple((load, value) for load, value in supply["points"])
         if "profile" in spec:
             system = SYSTEMS[spec["profile"]]
             self.points = EFFICIENCY["titanium", "spare" if system.get("count", 1) > 1 else "high"]
             self.fixed = float(system["watts"])
-            self.gpus, self.limit, self.floor = (
-                system["gpus"],
-                float(system["tdp"]),
-                system.get("floor"),
-            )
-            self.each, self.count, self.needed = (
-                system.get("supply"),
-                system.get("count", 1),
-                system.get("needed", 1),
-            )
+            self.gpus, self.limit, self.floor = (system["gpus"], float(system["tdp"]), system.get("floor"))
+            self.each, self.count, self.needed = (system.get("supply"), system.get("count", 1), system.get("needed", 1))
             self.full = float(system["tdp"])
         elif "gpus" in spec or "tdp_watts" in spec:
             parts = spec["gpus"] if isinstance(spec["gpus"], list) else [spec["gpus"]]
@@ -329,9 +273,7 @@ class Node:
         for _ in range(80):
             mid = (low + high) / 2
             low, high = (
-                (low, mid)
-                if mid and mid / eta(self.points, mid / (self.each * self.count)) > wall
-                else (mid, high)
+                (low, mid) if mid and mid / eta(self.points, mid / (self.each * self.count)) > wall else (mid, high)
             )
         return low
 
@@ -390,23 +332,11 @@ class Site:
         if kind == "transformers":
             primary = spec.get("primary", {})
             if "breaker" in primary:
-                first = Circuit(
-                    f"{name}.primary",
-                    {"wiring": "3ph-delta", **primary},
-                    self.tree,
-                    above,
-                    panel=True,
-                )
+                first = Circuit(f"{name}.primary", {"wiring": "3ph-delta", **primary}, self.tree, above, panel=True)
                 first.inputs = inputs or [spec.get("source", "")]
                 self.circuits[first.name], inputs = first, [first.name]
                 above = first
-            built = Circuit(
-                name,
-                {**spec, "wiring": "3ph-wye", **spec["secondary"]},
-                self.tree,
-                None,
-                panel=True,
-            )
+            built = Circuit(name, {**spec, "wiring": "3ph-wye", **spec["secondary"]}, self.tree, None, panel=True)
             built.link = "delta-wye" if spec.get("delta_wye", True) else "wire"
         else:
             own = {key: value for key, value in spec.items() if kind != "ups" or key != "watts"}
@@ -422,9 +352,7 @@ class Site:
             built.inputs.reverse()
         built.capacity = spec.get("watts", 1000 * spec.get("kva", 0)) or math.inf
         given = spec.get("efficiency", 1.0)
-        built.points = (
-            ((0.01, given), (1.0, given)) if isinstance(given, float) else tuple(map(tuple, given))
-        )
+        built.points = ((0.01, given), (1.0, given)) if isinstance(given, float) else tuple(map(tuple, given))
         self.circuits[name] = built
 
     @staticmethod
@@ -464,22 +392,14 @@ class Site:
             for node in spec.get("nodes", []):
                 listed.setdefault(node, []).append(name)
         for node, feeds in listed.items():
-            found += [
-                (node, name, 1 / len(feeds), self.circuits[name].poles, None) for name in feeds
-            ]
+            found += [(node, name, 1 / len(feeds), self.circuits[name].poles, None) for name in feeds]
         for node, spec in tree.get("nodes", {}).items():
             cords = spec.get("cords", [])
             behind = [self._supplies(cord.get("psu")) for cord in cords]
             total = sum(count or 0 for count in behind)
             for cord, count in zip(cords, behind, strict=True):
-                share = (
-                    cord["share"] if "share" in cord else count / total if count else 1 / len(cords)
-                )
-                poles = (
-                    poles_of(cord.get("phase"), 0)
-                    if "phase" in cord
-                    else self.circuits[cord["circuit"]].poles
-                )
+                share = cord["share"] if "share" in cord else count / total if count else 1 / len(cords)
+                poles = poles_of(cord.get("phase"), 0) if "phase" in cord else self.circuits[cord["circuit"]].poles
                 found.append((node, cord["circuit"], share, poles, count))
         return found
 
@@ -526,9 +446,7 @@ class Site:
 
     def working(self, node: Node, gone: set[str]) -> float:
         cords = [c for c in self.cords if c[0] == node.name]
-        left = sum(
-            node.count / len(cords) if c[4] is None else c[4] for c in cords if c[1] not in gone
-        )
+        left = sum(node.count / len(cords) if c[4] is None else c[4] for c in cords if c[1] not in gone)
         return round(left)
 
     def node_watts(self, node: Node, gone: set[str], cap: float | None = None) -> float:
@@ -539,9 +457,7 @@ class Site:
         limit = None if cap is None or not node.gpus else min(cap, node.limit)
         return node.wall(self.working(node, gone), limit)
 
-    def flow(
-        self, lost: list[str], cap: float | None = None
-    ) -> dict[str, tuple[list[complex], float]]:
+    def flow(self, lost: list[str], cap: float | None = None) -> dict[str, tuple[list[complex], float]]:
         """Return the phasors of L1 to L3 and the watts of every circuit."""
         gone = self.dead(lost)
         amps = {name: [0j, 0j, 0j] for name in self.circuits}
@@ -549,9 +465,7 @@ class Site:
 
         def put(name: str, load: float, poles: list[int]) -> None:
             phasors = self.circuits[name].per_watt(poles)
-            amps[name] = [
-                one + load * other for one, other in zip(amps[name], phasors, strict=True)
-            ]
+            amps[name] = [one + load * other for one, other in zip(amps[name], phasors, strict=True)]
             watts[name] += load
 
         for name, circuit in self.circuits.items():
@@ -564,15 +478,11 @@ class Site:
                     put(cord[1], load * share, cord[3])
         for name in reversed(self.circuits):
             rows = [] if name in gone else self.feeds(name, lost, gone) or []
-            ratings = [
-                self.circuits[one].capacity if one in self.circuits else 1.0 for one, _ in rows
-            ]
+            ratings = [self.circuits[one].capacity if one in self.circuits else 1.0 for one, _ in rows]
             for (one, link), rating in zip(rows, ratings, strict=True):
                 if one in self.circuits:
                     part = 1 / len(rows) if math.inf in ratings else rating / sum(ratings)
-                    up, drawn = through(
-                        self.circuits[name], self.circuits[one], link, amps[name], watts[name]
-                    )
+                    up, drawn = through(self.circuits[name], self.circuits[one], link, amps[name], watts[name])
                     amps[one] = [x + part * y for x, y in zip(amps[one], up, strict=True)]
                     watts[one] += part * drawn
         return {name: (amps[name], watts[name]) for name in self.circuits}
@@ -583,9 +493,7 @@ class Site:
     def losses(self) -> list[list[str]]:
         """Return what may be lost at once: every element alone, a side where a scheme says so, and with
         2(N+1) a side with one element of another."""
-        sources = {
-            one for c in self.circuits.values() for one in c.inputs if one not in self.circuits
-        }
+        sources = {one for c in self.circuits.values() for one in c.inputs if one not in self.circuits}
         found = [[name] for name in [*self.circuits, *sources]]
         groups: dict[str, list[Circuit]] = {}
         for circuit in self.circuits.values():
@@ -614,9 +522,7 @@ class Site:
 def _targets(tree: Table, text: str) -> list[Table]:
     """Return the cords of `A+B`, of a group of feeds, or of `A.L1-L2`."""
     circuits = tree["circuits"]
-    group = [
-        name for name, spec in circuits.items() if spec.get("redundancy", {}).get("group") == text
-    ]
+    group = [name for name, spec in circuits.items() if spec.get("redundancy", {}).get("group") == text]
     if group:
         return [{"circuit": name} for name in group]
     cords = []
@@ -649,10 +555,7 @@ def through(
     if link == "converter":  # a rectifier draws evenly, at a power factor of 0.99
         turn = PHASES["split" if above.split else "wye"]
         poles = above.poles
-        return [
-            turn[p] * drawn / (0.99 * above.volts * len(poles)) if p in poles else 0j
-            for p in range(3)
-        ], drawn
+        return [turn[p] * drawn / (0.99 * above.volts * len(poles)) if p in poles else 0j for p in range(3)], drawn
     lost = drawn / watts if watts else 1.0
     if link == "wire":
         return [one * element.volts / above.volts * lost for one in amps], drawn
@@ -737,11 +640,7 @@ def refusal(text: str, suppose: Table) -> str:
         return "site.pue"
     if not -40 <= room.get("ambient_c", 30) <= 70:
         return "site.ambient_c"
-    rows = [
-        (f"{kind}.{name}", spec)
-        for kind in ("panels", "circuits")
-        for name, spec in tree.get(kind, {}).items()
-    ]
+    rows = [(f"{kind}.{name}", spec) for kind in ("panels", "circuits") for name, spec in tree.get(kind, {}).items()]
     for place, spec in rows:
         if "volts" in spec and not possible_volts(spec["volts"]):
             return f"{place}.volts"
@@ -756,15 +655,9 @@ def refusal(text: str, suppose: Table) -> str:
                 return f"{place}.{key}"
     for name, node in tree.get("nodes", {}).items():
         cords = node.get("cords", [])
-        if (
-            cords
-            and all("share" in cord for cord in cords)
-            and abs(sum(c["share"] for c in cords) - 1) > 0.001
-        ):
+        if cords and all("share" in cord for cord in cords) and abs(sum(c["share"] for c in cords) - 1) > 0.001:
             return f"nodes.{name}.cords"
-        count = SYSTEMS.get(node.get("profile", ""), {}).get("count") or node.get("supply", {}).get(
-            "count"
-        )
+        count = SYSTEMS.get(node.get("profile", ""), {}).get("count") or node.get("supply", {}).get("count")
         if count and sum(Site._supplies(cord.get("psu")) or 0 for cord in cords) > count:
             return f"nodes.{name}.cords"
     return unfit_supply(Site(text, suppose))
@@ -821,9 +714,7 @@ def cold(curve: str, ambient: float) -> float:
 def at_once(circuit: Circuit, amps: float) -> str:
     """Return whether it opens within 0.1 s; the least current of its range is taken over the derated rating."""
     may, must = MAGNETIC[circuit.curve]
-    return (
-        "no" if amps < may * circuit.rating else "must" if amps >= must * circuit.tested else "may"
-    )
+    return "no" if amps < may * circuit.rating else "must" if amps >= must * circuit.tested else "may"
 
 
 def cap_of(site: Site, circuit: Circuit, lost: list[str]) -> int:
@@ -854,11 +745,7 @@ def breaker_of(circuit: Circuit, amps: float) -> int:
 def most(case: Table, circuit: str, node: str) -> int:
     count = 0
     while True:
-        text = re.sub(
-            rf"(nodes\.{node}\b[^\n]*gpus = \")\d+x",
-            rf"\g<1>{count + 1}x",
-            case["site"],
-        )
+        text = re.sub(rf"(nodes\.{node}\b[^\n]*gpus = \")\d+x", rf"\g<1>{count + 1}x", case["site"])
         site = Site(text, case.get("suppose", {}))
         if site.highest(circuit, []) > site.circuits[circuit].limit:
             return count
@@ -900,9 +787,7 @@ def solved(path: Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--check", action="store_true", help="exit with 1 where a committed answer differs"
-    )
+    parser.add_argument("--check", action="store_true", help="exit with 1 where a committed answer differs")
     parser.add_argument("--write", action="store_true", help="write the answers")
     asked = parser.parse_args()
     wrong = 0
@@ -915,10 +800,7 @@ def main() -> int:
             path.write_text(text)
         else:
             old, new = path.read_text().splitlines(), text.splitlines()
-            print(
-                *(f"{path.name}: {a} -> {b}" for a, b in zip(old, new, strict=False) if a != b),
-                sep="\n",
-            )
+            print(*(f"{path.name}: {a} -> {b}" for a, b in zip(old, new, strict=False) if a != b), sep="\n")
     return int(wrong > 0 and not asked.write)
 
 
