@@ -26,7 +26,7 @@ async def count_edges(
 ) -> None:
     """Read what is to be looked for now, in steps between which others have their `turn`."""
     failed = False
-    for window in jobs.edges_due(wall_ns):
+    for window in jobs.energy.due(wall_ns):
         readings: Readings = {}
         if not failed:
             try:
@@ -35,7 +35,7 @@ async def count_edges(
                 log.warning("store: the energy of jobs is counted later: %s", error)
                 failed = True
         for part in window.parts():
-            jobs.note_edges(part, readings)
+            jobs.energy.note(part, readings)
             await turn()
 
 

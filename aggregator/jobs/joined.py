@@ -15,9 +15,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from aggregator.jobs.edges import grown
+from aggregator.jobs.holding import spans_of
 from aggregator.jobs.ledger import TrackedJob, newer_facts
 from aggregator.jobs.months import COUNTED, counted_account, joined_account
-from aggregator.jobs.service import spans_of
 from aggregator.jobs.stored import StoredJob, row_of_job
 from aggregator.jobs.summary import held_seconds, summarize
 from aggregator.jobs.usage import FOREVER, GpuAccount

@@ -6,7 +6,6 @@ it runs every ten minutes; what it has used is saved once a minute (`running`); 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -15,9 +14,8 @@ from functools import partial
 import msgspec
 
 from aggregator.jobs.aliases import Names
-from aggregator.jobs.edges import EdgeCounters, EdgeWindow, Readings, grown
+from aggregator.jobs.energy import JobEnergy, Months
 from aggregator.jobs.ledger import JobLedger, TrackedJob, part_of
-from aggregator.jobs.months import counted_account, counted_by_month
 from aggregator.jobs.own_lists import OwnLists
 from aggregator.jobs.running import newest
 from aggregator.jobs.scheduled import Word, short
@@ -25,16 +23,16 @@ from aggregator.jobs.slots import SOURCE as SLOTS
 from aggregator.jobs.slots import of_users
 from aggregator.jobs.stored import JobQuery, StoredJob, row_of_job
 from aggregator.jobs.summary import held_seconds, summarize
-from aggregator.jobs.usage import FOREVER, LAG_SECONDS, NO_MONTH, CountedMonth, GpuAccount, Holder, UsageMeter
+from aggregator.jobs.usage import FOREVER, LAG_SECONDS, NO_MONTH, CountedMonth, GpuAccount, UsageMeter
 from aggregator.jobs.write_times import WriteTimes
 from aggregator.scheduler.listed import JobListing
-from api.jobs import AllocationRow, EnergyFrom, JobAccount, JobPhase, JobRow, JobSummary
+from api.jobs import AllocationRow, JobAccount, JobPhase, JobRow, JobSummary
 from telemetry.devices import Event
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.wire import border
-from telemetry.wire.jobs import ENDED_SECONDS, AllocationKind, JobKey, JobSourceState, NodeJobs, with_node
+from telemetry.wire.jobs import ENDED_SECONDS, JobKey, JobSourceState, NodeJobs, with_node
 
 STEP_SECONDS = 5.0
 """Seconds between two samples of the fleet."""
@@ -67,11 +65,10 @@ class JobService:
         word: Word | None = None,
         *,
         shares: bool = False,
-        months: Callable[[int, int], dict[str, int]] = lambda *_: {},
+        months: Months = lambda *_: {},
     ) -> None:
         """`currency`: that of the site; `word`: of the scheduler, None where nobody asks it; `shares`: whether other
-        aggregators may have counted what this one did not; `months`: returns the begins of the site's months from that
-        of a time on which begin before another, by name, ns since 1970."""
+        aggregators may have counted what this one did not; `months`: of the site."""
         self.ledger = JobLedger()
         self.meter = UsageMeter()
         self.lists: dict[str, NodeJobs] = {}
@@ -80,14 +77,9 @@ class JobService:
         """Called with each new list of a node; with None when the node is gone."""
         self.aside = Isolation(PartKind.JOBS)
         """Nodes, and jobs by `node/scheduler id`, on which an error of our own was raised; the others go on."""
-        self._currency, self._shares, self.months = currency, shares, months
-        self._month = NO_MONTH
-        """The present one."""
-        self.edges = EdgeCounters()
-        self._moved: dict[tuple[JobKey, str], dict[tuple[str, str], float]] = {}
-        """By how much the counters of a GPU gave a job more than the samples, by month and sum."""
-        self._not_alone: set[tuple[JobKey, str]] = set()
-        """Jobs on GPUs that another one held or used at the same time."""
+        self.energy = JobEnergy(self.ledger, self.meter, months)
+        """What each job used of each GPU."""
+        self._currency, self._shares = currency, shares
         self._faults: dict[JobKey, Counter[str]] = {}
         self.writes = WriteTimes()
         """When jobs are written."""
@@ -125,8 +117,7 @@ class JobService:
         """Bring what was counted of a job under an alias to its name."""
         renamed, self.ledger.renamed = self.ledger.renamed, []
         for each in renamed:
-            # A job under its alias is no other one.
-            self._not_alone -= {(key, gpu) for key in (each.old, each.new) for gpu in each.gpus}
+            self.energy.rename(each.old, each.new, each.gpus)
             self._hold(each.node, set(each.gpus))
             for gpu in each.gpus:
                 self.meter.rename(each.old, each.new, each.node, gpu)
@@ -277,7 +268,7 @@ class JobService:
     def _restore_use(self, stored: StoredJob) -> None:
         key = stored.record.job.key
         for account in stored.accounts:
-            self.edges.restore(account.node, account.gpu, account.counters)
+            self.energy.restore(account)
             # The counter goes on over no time that another one counted, or that was counted for nobody.
             if self._shares or stored.row.end is not None:
                 account = msgspec.structs.replace(account, at=0, counter=0.0)  # noqa: PLW2901
@@ -297,8 +288,7 @@ class JobService:
         """Read the fleet, and count what its jobs used, in steps between which others may have their turn.
         `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh; `month`: the
         present one."""
-        if month.name != self._month.name:
-            self._begin_month(month)
+        self.energy.begin_month(month)
         self._reporting = {name for name, node in fleet.nodes.items() if now - node.seen < SILENT_SECONDS}
         self.aside.forget_idle(now)
         if len(self.aside):  # a job that is gone is never tried again
@@ -317,13 +307,6 @@ class JobService:
         reported = self.lists.keys() & self._reporting
         yield from self.meter.steps(fleet, now, wall_ns, watts or {}, price, reported, month)
 
-    def _begin_month(self, month: CountedMonth) -> None:
-        """Have the counters looked for at the begin of the present month of what lasts over it."""
-        self._month = month
-        for tracked in self.ledger.jobs.values():
-            if tracked.begin < month.start:
-                self.ledger.changed_gpus.update(tracked.gpus)
-
     def _follow(self, fleet: Fleet, name: str, gpus: set[str]) -> None:
         """Note that a node reports, and who holds those of its GPUs that have changed hands."""
         if name in self.lists and name in self._reporting:
@@ -334,42 +317,8 @@ class JobService:
 
     def _hold(self, node: str, gpus: set[str]) -> None:
         """Bring the holders of some GPUs of a node to the meter."""
-        held: dict[str, list[tuple[JobKey, AllocationRow]]] = {gpu: [] for gpu in gpus}
-        for key, row in self.ledger.of_node(node):
-            if row.gpu in gpus:
-                held[row.gpu].append((key, row))
         self._note_use(node)
-        for gpu, rows in held.items():
-            for key in not_alone(rows):
-                self._not_alone.add((key, gpu))
-                # What was moved by a counter that turns out not to be the job's alone goes back.
-                if (key, gpu) in self._moved:
-                    self._move(key, gpu, {})
-                    self.ledger.changed.add(key)
-            by_job: dict[JobKey, list[AllocationRow]] = {}
-            for key, row in rows:
-                by_job.setdefault(key, []).append(row)
-            self.edges.want(node, gpu, set().union(*map(self._times, by_job.values())))
-            counted = self.meter.counted_until(gpu)
-            use = {key: self.ledger.jobs[key].use.get(gpu, 0.0) for key in by_job}
-            self.meter.hold(gpu, holders(rows, use, counted))
-
-    def _begins(self, rows: Sequence[AllocationRow]) -> dict[str, int]:
-        """Return the begins of the months in which a job has a GPU by some rows, with that of its begin, by name."""
-        begin = min(row.begin for row in rows)
-        present = {self._month.name: self._month.start}
-        if begin >= self._month.start:
-            return present
-        end = max(FOREVER if row.end is None else row.end for row in rows)
-        return self.months(begin, min(end, self._month.start + 1)) or present
-
-    def _times(self, rows: Sequence[AllocationRow]) -> set[int]:
-        """Return when the counter of a GPU counts for a job that has it by some rows, ns since 1970."""
-        return edge_times(rows) | {
-            at
-            for at in self._begins(rows).values()
-            if any(row.begin < at < (FOREVER if row.end is None else row.end) for row in rows)
-        }
+        self.energy.hold(node, gpus)
 
     def _note_use(self, node: str) -> None:
         """Note how much each job's processes use of the GPUs of a node, where it is read: of a job that has ended since,
@@ -432,7 +381,7 @@ class JobService:
                 continue
             if key in open_there:  # for a node that knows nothing of its end
                 continue
-            if any(self.edges.sought(row.gpu, self._times([row])) for row in tracked.allocations):
+            if self.energy.seeks(tracked):
                 continue
             self.aside.run(part_of(key, tracked), now, partial(self._forget, key, tracked.gpus), None)
 
@@ -441,16 +390,14 @@ class JobService:
         for node in {name for name, _ in gpus}:
             self._hold(node, {gpu for name, gpu in gpus if name == node})
         self.meter.forget(key, [gpu for _, gpu in gpus])
-        for _, gpu in gpus:
-            self._moved.pop((key, gpu), None)
-            self._not_alone.discard((key, gpu))
+        self.energy.forget(key, [gpu for _, gpu in gpus])
         self._faults.pop(key, None)
         self.writes.forget(key)
 
     def stored(self, key: JobKey, wall_ns: int) -> StoredJob:
         """Return a job in memory as it is to be stored. Raises `KeyError`."""
         tracked = self.ledger.jobs[key]
-        accounts = self._accounts(key, tracked)
+        accounts = self.energy.accounts(tracked)
         summary = self._summary(key, tracked, accounts, wall_ns)
         return StoredJob(
             row=self._row(tracked, summary),
@@ -463,73 +410,6 @@ class JobService:
     def row(self, key: JobKey, wall_ns: int) -> JobRow:
         """Return a job in memory as a row of a list. Raises `KeyError`."""
         return self.stored(key, wall_ns).row
-
-    def _accounts(self, key: JobKey, tracked: TrackedJob) -> list[GpuAccount]:
-        return [self._counted(tracked, self.meter.account(key, node, gpu)) for node, gpu in tracked.gpus]
-
-    def _counted(self, tracked: TrackedJob, account: GpuAccount) -> GpuAccount:
-        """Return what a job used of a GPU, with the energy by its counter where that is known at each edge."""
-        rows = [row for row in tracked.rows[account.node] if row.gpu == account.gpu]
-        times = edge_times(rows)
-        counters = self.edges.known(account.gpu, self._times(rows))
-        if not self._countable(tracked.job.key, rows, account):
-            return account
-        running = any(row.end is None for row in rows)
-        spans = spans_of(rows)
-        joules = None if running else grown(spans, counters)
-        if joules is not None:
-            return counted_account(account, joules, spans, counters, self._begins(rows))
-        lost = self.edges.given_up(account.gpu, times)
-        settled = not running and (lost or times <= counters.keys())
-        basis = EnergyFrom.SAMPLES if settled else EnergyFrom.PROVISIONAL
-        return msgspec.structs.replace(account, counters=counters, energy_from=basis)
-
-    def _countable(self, key: JobKey, rows: Sequence[AllocationRow], account: GpuAccount) -> bool:
-        """Return whether the counter of a GPU is that of a job alone."""
-        whole = not account.shared and all(row.instance is None for row in rows)
-        return whole and (key, account.gpu) not in self._not_alone
-
-    def edges_due(self, wall_ns: int) -> list[EdgeWindow]:
-        """Return the queries to the store for counters at begins and ends that are to be looked for now."""
-        return self.edges.due(wall_ns)
-
-    def note_edges(self, window: EdgeWindow, readings: Readings) -> None:
-        """Take what the store has of one of these; the jobs whose energy is counted by it, or not to be counted by any
-        more, are written again."""
-        found: dict[tuple[str, str], set[int]] = {}
-        for edge in {*self.edges.note(window, readings), *self.edges.lost(window)}:
-            found.setdefault((edge.node, edge.gpu), set()).add(edge.at)
-        for node in {node for node, _ in found}:
-            held: dict[tuple[JobKey, str], list[AllocationRow]] = {}
-            for key, row in self.ledger.of_node(node):
-                if (node, row.gpu) in found:
-                    held.setdefault((key, row.gpu), []).append(row)
-            for (key, gpu), rows in held.items():
-                if not found[node, gpu].isdisjoint(self._times(rows)):
-                    self._note_counted(key, node, gpu, min(row.begin for row in rows))
-
-    def _note_counted(self, key: JobKey, node: str, gpu: str, begin: int) -> None:
-        """Note that there is a new word about the counters of a GPU that a job has since a time."""
-        sampled = self.meter.account(key, node, gpu)
-        counted = self._counted(self.ledger.jobs[key], sampled)
-        if counted.energy_from is EnergyFrom.COUNTERS:
-            # What nobody counted, as before a start, nobody gives back.
-            whole = self.meter.counted_whole(gpu, begin)
-            more = Counter(counted_by_month(counted))
-            more.subtract(counted_by_month(sampled))
-            self._move(key, gpu, more if whole else {})
-        if counted.energy_from is not EnergyFrom.PROVISIONAL:
-            self.ledger.changed.add(key)
-
-    def _move(self, key: JobKey, gpu: str, more: Mapping[tuple[str, str], float]) -> None:
-        """Give a job of the energy and the cost that nobody caused what its counter has more than the samples, by month
-        and sum, in place of what it was given before."""
-        before = self._moved.pop((key, gpu), {})
-        for month, name in before.keys() | more.keys():
-            its = (month, name)
-            self.meter.move_unheld(month, name, before.get(its, 0.0) - more.get(its, 0.0))
-        if more:
-            self._moved[key, gpu] = dict(more)
 
     def _summary(self, key: JobKey, tracked: TrackedJob, accounts: Sequence[GpuAccount], wall_ns: int) -> JobSummary:
         by_gpu: dict[tuple[str, str], list[AllocationRow]] = {}
@@ -587,55 +467,3 @@ def _report(ledger: JobLedger, word: Word | None, message: NodeJobs) -> None:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
-
-
-def edge_times(rows: Iterable[AllocationRow]) -> set[int]:
-    """Return when allocations begin and end, ns since 1970."""
-    return {at for row in rows for at in (row.begin, row.end) if at is not None}
-
-
-def spans_of(rows: Iterable[AllocationRow]) -> list[tuple[int, int]]:
-    """Return when a job had a GPU in any of its allocations that have ended, in order and without overlap."""
-    found: list[tuple[int, int]] = []
-    for begin, end in sorted((row.begin, row.end) for row in rows if row.end is not None):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((begin, end))
-    return found
-
-
-def not_alone(rows: Iterable[tuple[JobKey, AllocationRow]]) -> set[JobKey]:
-    """Return the jobs that had not all of a GPU while they had it: another one was allocated it at the same time, or
-    used it as they did."""
-    found: set[JobKey] = set()
-    open_rows: list[tuple[JobKey, AllocationRow]] = []
-    for key, row in sorted(rows, key=lambda each: each[1].begin):
-        open_rows = [one for one in open_rows if one[1].end is None or one[1].end > row.begin]
-        for other, its in open_rows:
-            if other != key:
-                given = row.kind is AllocationKind.ALLOCATED, its.kind is AllocationKind.ALLOCATED
-                found |= {(True, False): {other}, (False, True): {key}}.get(given, {key, other})
-        open_rows.append((key, row))
-    return found
-
-
-def holders(rows: Sequence[tuple[JobKey, AllocationRow]], use: Mapping[JobKey, float], counted: int) -> list[Holder]:
-    """Return who holds a GPU and when, after `counted`: at each instant the jobs that it is allocated
-    to, else those that use it; each with its share by the use of the processes that it has there then, else an equal one."""
-    ends = {id(row): FOREVER if row.end is None else row.end for _, row in rows}
-    edges = sorted({row.begin for _, row in rows} | set(ends.values()))
-    found: list[Holder] = []
-    for begin, end in itertools.pairwise(edges):
-        if end <= counted:
-            continue
-        there = [(key, row) for key, row in rows if row.begin <= begin and ends[id(row)] >= end]
-        keys = {key for key, row in there if row.kind is AllocationKind.ALLOCATED}
-        keys = keys or {key for key, _ in there}
-        at_work = {key for key, row in there if row.kind is AllocationKind.USED} or keys
-        used = {key: use.get(key, 0.0) if key in at_work else 0.0 for key in keys}
-        known = sum(used.values())
-        for key in sorted(keys):
-            share = used[key] / known if known > 0 else 1 / len(keys)
-            found.append(Holder(key, begin, end, share))
-    return found

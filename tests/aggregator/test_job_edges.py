@@ -35,10 +35,10 @@ async def test_a_job_that_was_there_at_the_first_reading_of_its_gpu_is_counted_f
     feed.commit()
     jobs = JobService()
     before = begin - int(0.2 * SECOND)
-    jobs.edges.want("a", GPU, {before, begin, times[2]})
+    jobs.energy.edges.want("a", GPU, {before, begin, times[2]})
     executor = StoreExecutor(feed.store, Stats())
     await count_edges(jobs, executor, int(times[2] + SETTLED_SECONDS * SECOND), lambda: asyncio.sleep(0))
     column = SCHEMA.blocks[GPU_FAST].names.index(COUNTER)
-    found = jobs.edges.known(GPU, [before, begin, times[2]])
+    found = jobs.energy.edges.known(GPU, [before, begin, times[2]])
     assert found == {begin: value("a", 0, column, 0), times[2]: value("a", 0, column, 2)}
     await executor.close()

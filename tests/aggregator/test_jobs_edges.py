@@ -59,7 +59,7 @@ class Recorded(Site):
 
     def answered(self) -> int:
         """Answer what the service wants to read, as a store does; return how many queries there were."""
-        windows = self.jobs.edges_due(self.wall)
+        windows = self.jobs.energy.due(self.wall)
         for window in windows:
             readings = {}
             for name in window.nodes:
@@ -73,7 +73,7 @@ class Recorded(Site):
                         np.array([at for at, _ in its], np.int64),
                         np.array([joules for _, joules in its]),
                     )
-            self.jobs.note_edges(window, readings)
+            self.jobs.energy.note(window, readings)
         return len(windows)
 
     def summary(self, number: int) -> JobSummary:
@@ -261,7 +261,7 @@ def test_a_begin_that_was_given_up_is_looked_for_again_once_its_end_is_known() -
         late, site.stored = site.stored, {gpu: [] for gpu in site.stored}
         site.answered()
         site.stored = late
-    assert site.jobs.edges.given_up(site.uuid(0), [begin])
+    assert site.jobs.energy.edges.given_up(site.uuid(0), [begin])
     around = [(begin + at * SECOND, before + 700.0 * at) for at in range(60)]
     site.stored[site.uuid(0)][:0] = around
     site.send("n0", site.held(KEYS[1], 0, begin, site.wall))
@@ -518,7 +518,7 @@ def test_a_job_whose_node_moved_over_the_end_of_a_month_has_its_part_in_each(
         site.run(40)
         site.answered()
     parts = {name: site.jobs.stored(KEYS[1], new.wall) for name, site in (("a", old), ("b", new))}
-    (account,) = joined_job(parts, lambda _: "b", new.wall, new.jobs.months).accounts
+    (account,) = joined_job(parts, lambda _: "b", new.wall, new.jobs.energy.months).accounts
     assert account.energy_from is EnergyFrom.COUNTERS
     months = [month_account(account, *month) for month in MONTHS]
     before = 700.0 * (min(edge, moved) - begin) / SECOND + 300.0 * max(0, edge - moved) / SECOND
@@ -543,7 +543,7 @@ def test_what_members_sampled_one_after_the_other_is_of_the_month_in_which_it_wa
     new.send("n0", new.held(KEYS[1], 0, begin))
     new.run(100)
     parts = {name: site.jobs.stored(KEYS[1], new.wall) for name, site in (("a", old), ("b", new))}
-    (account,) = joined_job(parts, lambda _: "b", new.wall, new.jobs.months).accounts
+    (account,) = joined_job(parts, lambda _: "b", new.wall, new.jobs.energy.months).accounts
     months = [month_account(account, *month).joules for month in MONTHS]
     assert months == [parts[name].summary.energy_joules for name in "ab"]
     assert months == pytest.approx([70_000.0, 30_000.0], rel=0.25), "but the last seconds of each"
@@ -559,7 +559,7 @@ def test_the_counter_at_the_begin_of_a_month_is_looked_for_while_a_job_runs() ->
     site.send("n0", site.held(KEYS[1], 0, begin))
     site.run(120)
     site.answered()
-    assert site.edge in site.jobs.edges.known(site.uuid(0), [site.edge])
+    assert site.edge in site.jobs.energy.edges.known(site.uuid(0), [site.edge])
 
 
 def test_what_was_counted_outlives_the_aggregator() -> None:

@@ -535,8 +535,8 @@ def test_jobs_that_ended_leave_memory_once_they_are_stored() -> None:
     site.jobs.forget_ended(site.now + LOOK_SECONDS, site.wall)
     assert KEYS[1] in site.jobs.ledger.jobs, "its energy is not counted"
     for search in range(MOST_TRIES):
-        for window in site.jobs.edges_due(site.wall + search * 3600 * SECOND):
-            site.jobs.note_edges(window, {})
+        for window in site.jobs.energy.due(site.wall + search * 3600 * SECOND):
+            site.jobs.energy.note(window, {})
     site.jobs.written(site.jobs.due(site.now, site.wall), site.now, site.wall)
     site.jobs.forget_ended(site.now + 2 * LOOK_SECONDS, site.wall)
     assert not site.jobs.ledger.jobs

@@ -146,8 +146,8 @@ def test_the_series_of_a_month_of_jobs_are_one_a_hold_and_those_there_at_once_on
             node.seen, node.sampled_at = site.now, site.wall
         for _ in site.jobs.steps(site.fleet, site.now, site.wall):
             pass
-        for window in site.jobs.edges_due(site.wall):
-            site.jobs.note_edges(window, {})
+        for window in site.jobs.energy.due(site.wall):
+            site.jobs.energy.note(window, {})
         due = site.jobs.due(site.now, site.wall)
         site.jobs.written(due, site.now, site.wall)
         written += len(due)
