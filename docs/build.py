@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from aggregator.folder.kinds import KINDS
-from aggregator.http.openapi import Operation
+from aggregator.http.operation import Operation
 from aggregator.http.operations import OPERATIONS
 from alerts.rules.events import Happens
 from alerts.rules.rule import FOLDER, Rule, conditions_of, load, monitor_rules, read

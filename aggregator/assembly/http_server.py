@@ -64,7 +64,7 @@ async def _expect(request: web.Request) -> None:
         request.writer.output_size = 0
 
 
-_OWN = ("/healthz", "/readyz", "/static/", "/api/v1/openapi.json", "/api/v1/catalogue")
+_LOCAL = ("/static/", *(op.path for op in OPERATIONS if op.local))
 """Paths that this aggregator answers by itself."""
 MISSING = "Kilowatch-Missing"
 """Header that names the aggregators of the cluster that an answer lacks."""
@@ -73,14 +73,14 @@ MISSING = "Kilowatch-Missing"
 @web.middleware
 async def _of_all(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Have an answer made of what all aggregators of a cluster know now."""
-    if not request.path.startswith(_OWN):
+    if not request.path.startswith(_LOCAL):
         await request.app[VIEW].refresh()
     return await handler(request)
 
 
 async def _say_who_is_missing(request: web.Request, response: web.StreamResponse) -> None:
     missing = request.app[VIEW].missing
-    if missing and response.status < 400 and not request.path.startswith(_OWN):
+    if missing and response.status < 400 and not request.path.startswith(_LOCAL):
         response.headers[MISSING] = "; ".join(missing)
 
 

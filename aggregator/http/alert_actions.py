@@ -12,11 +12,12 @@ from aiohttp import web
 
 from aggregator.access.tokens import AccessScope
 from aggregator.alerting.delivery_view import DeliveryView
-from aggregator.http.alerts import refusals
+from aggregator.http.alerts import KEY, refusals
 from aggregator.http.auth import CALLER, signed
 from aggregator.http.config import CONFIG
 from aggregator.http.errors import RequestError, bad, unknown
-from aggregator.http.parameters import duration, moment, query, read_body
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import BODY_FAULTS, duration, moment, query, read_body
 from aggregator.http.reply import VIEW, send_json
 from aggregator.view import AggregatorView
 from alerts.incidents.matchers import LABELS, parse
@@ -30,6 +31,7 @@ from api.alerts import (
     Silence,
     SilenceReply,
     SilenceRequest,
+    TestReply,
 )
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.text import duration as duration_text
@@ -202,3 +204,71 @@ def _length(where: str, given: str | float) -> int:
     if not 0 < seconds <= LONGEST:
         raise bad(where, f"{given} is no length of time", "Write 2h; more than 0, at most a year.")
     return round(seconds * 1e9)
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/incidents/{key}/ack",
+        acknowledge,
+        "acknowledge",
+        "Acknowledge an incident: no reminders until it grows worse. With `false`, mark what was sent of "
+        "it as false, also when it is over.",
+        IncidentReply,
+        (KEY,),
+        (*BODY_FAULTS, 404),
+        body=AckRequest,
+        method="post",
+        scope=AccessScope.ACK,
+    ),
+    Operation(
+        "/api/v1/incidents/{key}/ack",
+        unacknowledge,
+        "unacknowledge",
+        "Remove the acknowledgement of an incident: reminders resume. With `false`, remove the mark that it "
+        "was false instead.",
+        IncidentReply,
+        (KEY,),
+        (*BODY_FAULTS, 404),
+        body=EndRequest,
+        body_required=False,
+        method="delete",
+        scope=AccessScope.ACK,
+    ),
+    Operation(
+        "/api/v1/silences",
+        silence,
+        "silence",
+        "Suppress the notifications of some alerts for a while. With `maintenance`, alerts that fire "
+        "meanwhile open no incident.",
+        SilenceReply,
+        faults=BODY_FAULTS,
+        body=SilenceRequest,
+        method="post",
+        most_bytes=64 * 1024,
+        scope=AccessScope.SILENCE,
+    ),
+    Operation(
+        "/api/v1/silences/{id}",
+        unsilence,
+        "unsilence",
+        "End a silence or a maintenance window now.",
+        SilenceReply,
+        (Parameter("id", "Id of a silence, or the first characters of it.", "3f2a", required=True, place="path"),),
+        (*BODY_FAULTS, 404),
+        body=EndRequest,
+        body_required=False,
+        method="delete",
+        scope=AccessScope.SILENCE,
+    ),
+    Operation(
+        "/api/v1/channels/{name}/test",
+        test,
+        "testChannel",
+        "Send a test notification to one channel now, and return the outcome.",
+        TestReply,
+        (Parameter("name", "Name of a channel.", "oncall", required=True, place="path"),),
+        (*BODY_FAULTS, 404),
+        method="post",
+        scope=AccessScope.ADMIN,
+    ),
+)

@@ -10,9 +10,11 @@ from enum import StrEnum
 import msgspec
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.alerting.delivery_view import DeliveryView
 from aggregator.http.errors import RequestError, unknown
-from aggregator.http.parameters import between, one_of, query, whole_number
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import OF_NODE, WHEN, between, one_of, query, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW, send_json
 from alerts.incidents.manager import IncidentManager
 from alerts.notice import Delivery
@@ -37,6 +39,7 @@ from api.alerts import (
     Subject,
     TimelineReply,
 )
+from api.evidence import EvidenceReply
 from telemetry.errors import IncidentError
 
 USUAL, MOST = 1000, 10_000
@@ -259,3 +262,129 @@ async def channels(request: web.Request) -> web.Response:
     query(request)
     view = request.app[VIEW]
     return await send_json(request, ChannelsReply(view.wall(), view.delivery.channels()))
+
+
+_SEVERITY = Parameter("severity", "Only those of this severity.", "page", tuple(Severity))
+_SUBJECT = Parameter("subject", "Only those about this kind of subject.", "gpu", tuple(Subject))
+_RULE = Parameter("rule", "Only those of this rule.", "gpu_lost")
+_LIMIT = Parameter("limit", f"Highest number of them, 1 to {MOST}; {USUAL} if absent.", "100")
+KEY = Parameter(
+    "key",
+    "Key of an incident, the first characters of it, or the key of one of its alerts; with '/' written as %2F.",
+    "gpu_lost%2Fn1",
+    required=True,
+    place="path",
+)
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/alerts",
+        alerts,
+        "alerts",
+        "Alerts, worst first, with their notification state.",
+        AlertsReply,
+        (
+            Parameter("state", "Only those in this state.", "firing", tuple(AlertState)),
+            _SEVERITY,
+            Parameter("standing", "Only those with this notification state.", "told", tuple(NotificationState)),
+            _SUBJECT,
+            _RULE,
+            OF_NODE,
+            Parameter("gpu", "Only those of this GPU, by UUID.", "GPU-n1-0"),
+            Parameter("name", "Only those of this circuit, budget or UPS.", "office"),
+        ),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/incidents",
+        incidents,
+        "incidents",
+        "Open incidents, worst first: all alerts of one cause. With `from`, those that were open since, newest first.",
+        IncidentsReply,
+        (
+            _SEVERITY,
+            OF_NODE,
+            _RULE,
+            Parameter("from", f"Incidents that were open since. {WHEN}", "-7d"),
+            Parameter("to", f"Incidents that began before. {WHEN}", "now"),
+            _LIMIT,
+        ),
+        (503,),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/incidents/{key}",
+        incident,
+        "incident",
+        "One incident, open or ended within the hour.",
+        IncidentReply,
+        (KEY,),
+        (404,),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/incidents/{key}/timeline",
+        timeline,
+        "incidentStory",
+        "The timeline of one incident, open or ended within the hour: acknowledgements, "
+        "notifications, and their deliveries.",
+        TimelineReply,
+        (KEY,),
+        (404, 503),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/incidents/{key}/evidence",
+        evidence,
+        "incidentEvidence",
+        "What was known of an incident when it was notified: a card for each GPU, node or circuit with "
+        "its lines, readings, earlier faults, remedy and commands. Kept for the newest 2,000 incidents "
+        "of 30 days; one that ended more than an hour ago is found by its whole key.",
+        EvidenceReply,
+        (KEY,),
+        (404, 503),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/silences",
+        silences,
+        "silences",
+        "Silences and maintenance windows: in force, planned, and ended within the hour.",
+        SilencesReply,
+        (Parameter("maintenance", "Only maintenance windows, or none.", "true", ("true", "false")),),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/rules",
+        rules,
+        "rules",
+        "The rules in force, with the number of their pending and firing alerts.",
+        RulesReply,
+        (_SEVERITY, _SUBJECT),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/deliveries",
+        deliveries,
+        "deliveries",
+        "Deliveries of notifications to channels and their outcomes, newest first.",
+        DeliveriesReply,
+        (
+            Parameter("channel", "Only those to this channel.", "oncall"),
+            Parameter("outcome", "Only those with this outcome.", "waiting", tuple(DeliveryOutcome)),
+            Parameter("incident", "Only those of this incident, by its whole key.", "gpu_lost/n1"),
+            Parameter("from", f"Start of the time, inclusive; a week ago if absent. {WHEN}", "-1d"),
+            _LIMIT,
+        ),
+        (503,),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/channels",
+        channels,
+        "channels",
+        "All channels, with their state and counters.",
+        ChannelsReply,
+        scope=AccessScope.READ,
+    ),
+)

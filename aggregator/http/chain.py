@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http.circuits import circuits_now, supplies_now
 from aggregator.http.errors import unknown
 from aggregator.http.marks import marks_of, status_of
+from aggregator.http.operation import Operation, Parameter
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
 from aggregator.view import AggregatorView
@@ -111,3 +113,19 @@ def _devices(view: AggregatorView, found: Branch, drawn: Mapping[str, RowState])
                 limit_watts=plain(limit),
                 severity=marks.get(gpu.uuid, ""),
             )
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/power/chain",
+        chain,
+        "powerChain",
+        "The power chain from sources to GPUs, as the web pages draw it: pieces with what feeds them, load, limits, and "
+        "what flows. Of a small site all; of a larger one the branch of the most urgent circuit, or of the one that is "
+        "asked for, with the other feeds of its nodes.",
+        ChainReply,
+        (Parameter("circuit", "Name of a circuit or panel whose branch is wanted.", "office"),),
+        (404,),
+        scope=AccessScope.READ,
+    ),
+)

@@ -12,11 +12,13 @@ import numpy.typing as npt
 from aiohttp import web
 from msgspec.structs import replace
 
+from aggregator.access.tokens import AccessScope
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.electrical.snapshot_log import SnapshotLog
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.history import step_of
-from aggregator.http.parameters import between, past_moment, query
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import WHEN, between, past_moment, query
 from aggregator.http.reply import JSON, MUCH, VIEW, json_bytes, send, send_json
 from aggregator.mqtt.power_topics import firing, spoken
 from aggregator.view import AggregatorView, parts_of
@@ -302,3 +304,72 @@ def _bucketed(
 
 def _each_plain(values: Wide) -> list[float | None]:
     return [plain(value) for value in values.tolist()]
+
+
+_CIRCUIT_AT = Parameter(
+    "at",
+    "A past time: what was computed up to 30 s before it; one instant in ten seconds is stored, without "
+    "facts and alerts. `at` is 0 where nothing is stored. "
+    f"{WHEN}",
+    "-10m",
+)
+_CIRCUIT = Parameter(
+    "circuit", "Name of a circuit or panel; '/' is written as %2F.", "office", required=True, place="path"
+)
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/circuits",
+        circuits,
+        "circuits",
+        "Every circuit and panel, parents before what they feed. Times to trip are estimates; "
+        "null is never if `trip_known`, else unknown. `alerts` are those that are not suppressed: "
+        "inhibited ones are in `/api/v1/alerts?standing=inhibited`.",
+        CircuitsReply,
+        (
+            Parameter(
+                "columns",
+                "Quantities of circuits, joined by commas, '*' for all: the answer then has `rows` and "
+                "`columns` in place of `circuits`, a tenth of the bytes.",
+                "circuit_watts,circuit_load_ratio",
+            ),
+            _CIRCUIT_AT,
+        ),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/circuits/{circuit}",
+        circuit,
+        "circuit",
+        "One circuit, with the nodes that it feeds.",
+        CircuitReply,
+        (_CIRCUIT, _CIRCUIT_AT),
+        (404,),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/circuits/{circuit}/history",
+        history,
+        "circuitHistory",
+        "One quantity of a circuit over time, in buckets: mean, lowest and highest.",
+        CircuitHistoryReply,
+        (
+            _CIRCUIT,
+            Parameter("quantity", "Any of `circuit_*`, without the prefix; watts if absent.", "heat_ratio"),
+            Parameter("from", f"Start of the time; an hour ago if absent. {WHEN}", "-6h"),
+            Parameter("to", f"End of the time, exclusive. {WHEN}", "now"),
+            Parameter(
+                "step",
+                "Length of a bucket, as 10s, 5m or seconds; 0 is every instant, one in about ten "
+                "seconds. If absent, about 300 buckets.",
+                "1m",
+            ),
+        ),
+        (404,),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/budgets", budgets, "budgets", "Every budget.", RowsReply, (_CIRCUIT_AT,), scope=AccessScope.READ
+    ),
+    Operation("/api/v1/ups", ups, "ups", "Every UPS.", RowsReply, (_CIRCUIT_AT,), scope=AccessScope.READ),
+)

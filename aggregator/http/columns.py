@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.http.errors import bad, unknown
+from aggregator.http.operation import Parameter
 from api.columns import ColumnRows, Gaps
 from telemetry.catalogue import BY_NAME, CATALOGUE
 from telemetry.fleet import Fleet, Floats, gaps_of
@@ -33,6 +34,14 @@ DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
     for table, kind in KINDS.items()
 }
 """Columns of a request that names none."""
+
+TABLE = Parameter("table", "Kind of the rows; GPUs if absent.", "gpu", tuple(Table))
+COLUMNS = Parameter(
+    "columns",
+    "Metrics of the table, joined by commas; the usual ones if absent, '*' for all.",
+    "gpu_power_watts,gpu_temperature_celsius",
+)
+NODES = Parameter("node", "Names of nodes, joined by commas; all if absent.", "n1,n2")
 
 WORDS = {int(reason): reason.word for reason in Gap}
 """Word by number of a gap."""

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http.auth import CALLER
 from aggregator.http.errors import unknown
 from aggregator.http.load_metrics import shed_family
-from aggregator.http.parameters import one_of, query
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import NODE, one_of, query
 from aggregator.http.reply import VIEW, send
 from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
@@ -86,3 +88,31 @@ async def node_page(request: web.Request) -> web.Response:
 def host_label(request: web.Request) -> str:
     """Return the requested label for the node's name. Raises a 400 for another word."""
     return one_of(query(request, "host_label"), "host_label", HOST_LABELS)
+
+
+HOST_LABEL = Parameter(
+    "host_label", "Label with the node's name: dcgm-exporter renamed it after release 4.8.2.", "Hostname", HOST_LABELS
+)
+
+OPERATIONS = (
+    Operation(
+        "/metrics/dcgm/{node}",
+        node_page,
+        "dcgmOfNode",
+        "A node under the names of dcgm-exporter.",
+        None,
+        (
+            NODE,
+            HOST_LABEL,
+            Parameter(
+                "job_labels",
+                "Whether readings have hpc_job, or pod, namespace and container, of the only job on their GPU, for "
+                "callers who may see jobs.",
+                "no",
+                JOB_LABELS,
+            ),
+        ),
+        (404,),
+        scope=AccessScope.READ,
+    ),
+)

@@ -11,9 +11,10 @@ import asyncio
 from aiohttp import hdrs, web
 
 from aggregator.http.errors import RequestError
+from aggregator.http.operation import Operation, Parameter
 from aggregator.http.parameters import query
 from aggregator.http.reply import STORE_SECONDS, VIEW
-from alerts.message.picture_link import PictureLink
+from alerts.message.picture_link import PATH, PictureLink
 
 PNG = "image/png"
 
@@ -28,3 +29,24 @@ async def picture(request: web.Request) -> web.Response:
     if body is None:
         raise RequestError(404, "picture", "there is none, or its link is wrong or has ended")
     return web.Response(body=body, headers={hdrs.CONTENT_TYPE: PNG})
+
+
+OPERATIONS = (
+    Operation(
+        PATH,
+        picture,
+        "evidencePicture",
+        "The picture of the readings of a card, by the signed link of a message to a channel that has "
+        "`public_url`: for seven days, without a token.",
+        None,
+        (
+            Parameter("incident", "Whole key of the incident.", "gpu_lost/n1", required=True),
+            Parameter("alert", "Key of the alert.", "gpu_lost/n1/GPU-1", required=True),
+            Parameter("expires", "End of the link, seconds since 1970.", "1785578400", required=True),
+            Parameter("signature", "Of the three before.", "0" * 64, required=True),
+        ),
+        (404, 503),
+        text_type=PNG,
+        scope=None,
+    ),
+)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
+from aggregator.http.operation import Operation
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
 from api.fitness import FitnessReply, FleetFitness
@@ -48,3 +50,15 @@ def fitness_families(reply: FitnessReply | None, cluster: str) -> list[Family]:
         family("job_fitness_score", "Fitness of a running job, that of its worst node.",
                ((labels({**its, "job_id": one.job, "scheduler": one.scheduler}), float(one.score)) for one in jobs)),
     ]  # fmt: skip
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/fitness",
+        fitness,
+        "fitness",
+        "Whether the fleet is good: a score of it, its nodes and its running jobs, with the reasons.",
+        FitnessReply,
+        scope=AccessScope.READ,
+    ),
+)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http import columns as by_columns
 from aggregator.http import past
+from aggregator.http.columns import COLUMNS, NODES, TABLE
 from aggregator.http.errors import unknown
 from aggregator.http.health import newest_age
 from aggregator.http.metrics import SUMMARIZER
-from aggregator.http.parameters import query
+from aggregator.http.operation import Operation
+from aggregator.http.parameters import AT, query
 from aggregator.http.recent import RECENT
 from aggregator.http.reply import JSON, VIEW, json_bytes, send, send_json
 from aggregator.http.stream_hub import HUB
@@ -112,3 +115,34 @@ async def status(request: web.Request) -> web.Response:
         members=list(view.members()),
     )
     return await send_json(request, body)
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/status",
+        status,
+        "status",
+        "The aggregator and its cluster at this instant.",
+        StatusReply,
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/catalogue",
+        catalogue,
+        "catalogue",
+        "Every metric with unit, help and span.",
+        CatalogueReply,
+        scope=AccessScope.READ,
+        local=True,
+    ),
+    Operation(
+        "/api/v1/fleet",
+        fleet,
+        "fleet",
+        "Readings of the whole fleet, by columns: now, or at the past time `at`.",
+        FleetReply,
+        (TABLE, COLUMNS, NODES, AT),
+        (404, 503),
+        scope=AccessScope.READ,
+    ),
+)

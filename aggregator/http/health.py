@@ -16,6 +16,7 @@ import asyncio
 
 from aiohttp import web
 
+from aggregator.http.operation import Operation
 from aggregator.http.reply import JSON, VIEW, json_bytes
 from aggregator.impairments import MOST_PARTS, Impairments
 from aggregator.register.node_status import NodeCounts, age_of, count_nodes
@@ -169,3 +170,20 @@ async def health(request: web.Request) -> web.Response:
     app = request.app
     status, body = health_of(app[VIEW].here, app[LIVENESS], request.path)
     return web.Response(status=status, body=body, content_type=JSON)
+
+
+OPERATIONS = (
+    Operation(
+        "/healthz", health, "healthz", "Whether the process is alive.", HealthReply, also=(503,), scope=None, local=True
+    ),
+    Operation(
+        "/readyz",
+        health,
+        "readyz",
+        "Whether there are fresh readings.",
+        HealthReply,
+        also=(503,),
+        scope=None,
+        local=True,
+    ),
+)

@@ -10,9 +10,11 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http.columns import metric_of
 from aggregator.http.errors import bad, unknown
-from aggregator.http.parameters import between, duration, query, whole_number
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import FROM, TO, between, duration, query, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW, send_json
 from aggregator.register.node_register import NodeRegister
 from aggregator.store.executor import StoreExecutor
@@ -222,3 +224,56 @@ async def events(request: web.Request) -> web.Response:
         found = await events_of(stored_past(view), start, end, asked.get("node"), asked.get("kind"), limit)
     body = EventsReply(start, end, limit, len(found) == limit, found, list(view.missing))
     return await send_json(request, body, values=10 * len(found))
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/history",
+        history,
+        "history",
+        "One metric of one device over time.",
+        HistoryReply,
+        (
+            Parameter("metric", "Name of a metric.", "gpu_power_watts", required=True),
+            Parameter("gpu", "UUID of a GPU. Name one device.", "GPU-n1-0"),
+            Parameter("link", "A link: UUID of its GPU, '/', its number.", "GPU-n1-0/3"),
+            Parameter("node", "Name of a node.", "n1"),
+            *(
+                Parameter(str(one.table), f"Key of a {one.noun}.", f"{one.prefix}n1")
+                for one in KINDS.values()
+                if one.prefix
+            ),
+            FROM,
+            TO,
+            Parameter(
+                "step",
+                "Length of a bucket, in seconds or as '10s', '5m'; 0 for every reading. If absent, "
+                "about 300 buckets, or every reading where that is not many more. "
+                f"{MOST_POINTS} points at most.",
+                "10s",
+            ),
+        ),
+        (404, 503),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/events",
+        events,
+        "events",
+        "Events, newest first: XIDs, GPUs lost and back, driver reloads.",
+        EventsReply,
+        (
+            FROM,
+            TO,
+            Parameter("node", "Name of a node.", "n1"),
+            Parameter("kind", "Kind of event.", "xid"),
+            Parameter(
+                "limit",
+                f"Highest number of events, 1 to {MOST_EVENTS}; {USUAL_EVENTS} if absent.",
+                "100",
+            ),
+        ),
+        (503,),
+        scope=AccessScope.READ,
+    ),
+)

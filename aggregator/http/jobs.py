@@ -14,7 +14,8 @@ from aiohttp import web
 from aggregator.access.tokens import AccessScope
 from aggregator.http.auth import CALLER, no_token
 from aggregator.http.errors import RequestError, bad, unknown
-from aggregator.http.parameters import between, query, whole_number
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import NODE, OF_NODE, TO, WHEN, between, query, whole_number
 from aggregator.http.present_jobs import PresentJobs
 from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.scheduled import Word, wait_words, waiting
@@ -165,3 +166,52 @@ def _check_personal(request: web.Request) -> None:
     """Raise a 401 for a caller from whom persons are hidden."""
     if not request[CALLER].sees_private:
         raise no_token(AccessScope.READ)
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/jobs",
+        jobs,
+        "jobs",
+        "Jobs that had GPUs between `from` and `to`, with their use and energy, the newest begin first.",
+        JobsReply,
+        (
+            Parameter("job", "Only the job of this id.", "4711"),
+            Parameter("user", "Only those of this user; refused without a token (401).", "ada"),
+            Parameter("account", "Only those of this account; likewise.", "physics"),
+            OF_NODE,
+            Parameter("state", "Only those that run, or that ended.", "running", STATES),
+            Parameter("from", f"Start of the time; a day ago if absent. {WHEN}", "-1h"),
+            TO,
+            Parameter("limit", f"Highest number of them, 1 to {MOST}; {USUAL} if absent.", "100"),
+        ),
+        scope=AccessScope.READ,
+        own=True,
+    ),
+    Operation(
+        "/api/v1/jobs/{id}",
+        job,
+        "job",
+        "A job: its facts, its allocations, and what it used of each GPU. The newest run, if it was requeued.",
+        JobReply,
+        (
+            Parameter("id", "Id of the job; '/' is written as %2F.", "4711", required=True, place="path"),
+            Parameter("scheduler", "Scheduler, where several have a job of this id.", "slurm"),
+            Parameter("node", "One of its nodes: a user, a unit or a container is a job of each node.", "dgx01"),
+            Parameter("restart", "Number of the run; the newest if absent.", "0"),
+        ),
+        (404,),
+        scope=AccessScope.READ,
+        own=True,
+    ),
+    Operation(
+        "/api/v1/nodes/{node}/jobs",
+        node_jobs,
+        "nodeJobs",
+        "Who uses the GPUs of a node: its jobs, allocations and processes, as its collector said last.",
+        NodeJobsReply,
+        (NODE,),
+        (401, 404),
+        scope=AccessScope.READ,
+    ),
+)

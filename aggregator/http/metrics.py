@@ -10,6 +10,7 @@ from itertools import accumulate, chain
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http.access_metrics import access_families
 from aggregator.http.alert_metrics import alert_families
 from aggregator.http.circuit_metrics import circuit_families
@@ -20,7 +21,8 @@ from aggregator.http.exposition import render as render_pages
 from aggregator.http.fitness import fitness_families
 from aggregator.http.load_metrics import load_families
 from aggregator.http.node_metrics import PAGE_TURN, snapshots_of, wait_for_turn
-from aggregator.http.parameters import one_of, query
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import NODE, one_of, query
 from aggregator.http.reply import VIEW, send
 from aggregator.http.rule_input_metrics import RULE_INPUTS
 from aggregator.http.stream_hub import HUB, Hub
@@ -351,3 +353,30 @@ def site_families(view: AggregatorView, parts: Parts) -> list[Family]:
     if view.site_role is not None and not view.site_role.leads:
         return []
     return circuit_families(view.electrical, view.cluster, view.now(), parts)
+
+
+_LABELS = Parameter("labels", "'device' leaves out the labels cluster and node.", "device", ("full", "device"))
+
+OPERATIONS = (
+    Operation(
+        "/metrics", metrics, "metrics", "The cluster and the aggregator itself, for Prometheus.", scope=AccessScope.READ
+    ),
+    Operation(
+        "/metrics/nodes",
+        all_nodes_page,
+        "metricsOfAllNodes",
+        "All readings of all nodes of a small cluster.",
+        faults=(413,),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/metrics/node/{node}",
+        node_page,
+        "metricsOfNode",
+        "All readings of one node.",
+        None,
+        (NODE, _LABELS),
+        (404,),
+        scope=AccessScope.READ,
+    ),
+)

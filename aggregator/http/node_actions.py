@@ -8,13 +8,15 @@ from collections.abc import Awaitable
 
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http.auth import signed
 from aggregator.http.errors import RequestError, bad, unknown
-from aggregator.http.parameters import query, read_body
+from aggregator.http.operation import Operation
+from aggregator.http.parameters import BODY_FAULTS, NODE, query, read_body
 from aggregator.http.reply import VIEW, send_json
 from aggregator.view import AggregatorView
 from api.fleet import ForgetReply, ForgetRequest
-from api.node_register import RegisterChange, RegisterRequest, RenameRequest
+from api.node_register import RegisterChange, RegisterReply, RegisterRequest, RenameRequest
 from api.recovery import RecoveryStepReply, RecoveryStepRequest
 from telemetry.devices import Event
 from telemetry.errors import BusError, ConfigError, NodeError
@@ -177,3 +179,83 @@ def _parts(error: Exception) -> tuple[str, str]:
     """Return problem and cure of an error's text."""
     problem, _, cure = str(error).partition(". ")
     return problem, cure
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/nodes/{node}/forget",
+        forget,
+        "forgetNode",
+        "Remove a node that is gone for good from the fleet, the alerts and the broker; its history "
+        "stays. 409 for one that is online.",
+        ForgetReply,
+        (NODE,),
+        (*BODY_FAULTS, 409, 503),
+        body=ForgetRequest,
+        body_required=False,
+        method="post",
+        scope=AccessScope.ADMIN,
+    ),
+    Operation(
+        "/api/v1/register",
+        register,
+        "register",
+        "All nodes that are expected, retired, renamed or heard, with their releases.",
+        RegisterReply,
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/nodes/{node}/expect",
+        expect,
+        "expectNode",
+        "Declare that a node belongs to the cluster: while it is not there, that is an alert. A retired one is "
+        "taken back.",
+        RegisterChange,
+        (NODE,),
+        (*BODY_FAULTS, 409),
+        body=RegisterRequest,
+        body_required=False,
+        method="post",
+        scope=AccessScope.ADMIN,
+    ),
+    Operation(
+        "/api/v1/nodes/{node}/retire",
+        retire,
+        "retireNode",
+        "Remove a node as `forget` does, and declare that it has left: it is not expected any more, and it is an "
+        "alert when it sends again. 409 for one that is online.",
+        RegisterChange,
+        (NODE,),
+        (*BODY_FAULTS, 409, 503),
+        body=RegisterRequest,
+        body_required=False,
+        method="post",
+        scope=AccessScope.ADMIN,
+    ),
+    Operation(
+        "/api/v1/nodes/{node}/rename",
+        rename,
+        "renameNode",
+        "Declare that a node has another name from its next start on. Its history is found under both; the "
+        "old name leaves the fleet when the new one is heard.",
+        RegisterChange,
+        (NODE,),
+        (*BODY_FAULTS, 409),
+        body=RenameRequest,
+        method="post",
+        scope=AccessScope.ADMIN,
+    ),
+    Operation(
+        "/api/v1/nodes/{node}/recovery",
+        record_recovery,
+        "recordRecovery",
+        "Record a step of a node's recovery, which somebody carried out elsewhere: it is an event of kind "
+        "`recovery`. Nothing is run.",
+        RecoveryStepReply,
+        (NODE,),
+        (*BODY_FAULTS, 404, 503),
+        body=RecoveryStepRequest,
+        method="post",
+        scope=AccessScope.ACK,
+    ),
+)

@@ -15,11 +15,13 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http import columns as by_columns
 from aggregator.http import past
 from aggregator.http.errors import unknown
 from aggregator.http.history import events_of, stored_past
-from aggregator.http.parameters import query
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import AT, NODE, query
 from aggregator.http.past import PAST_SECONDS, SECOND
 from aggregator.http.present_jobs import gpu_holders
 from aggregator.http.reply import VIEW, send_json
@@ -306,3 +308,28 @@ async def _events_then(request: web.Request, node: str, uuid: str, at: int) -> l
         found = await events_of(stored_past(request.app[VIEW]), start, at + 1, node, None, 1000)
     events = [stored.event for stored in found]
     return [event for event in events if event.gpu == uuid][:RECENT]
+
+
+OPERATIONS = (
+    Operation("/api/v1/nodes", nodes, "nodes", "All nodes.", NodesReply, scope=AccessScope.READ),
+    Operation(
+        "/api/v1/nodes/{node}",
+        node,
+        "node",
+        "One node in detail, now or at a past time.",
+        NodePageReply,
+        (NODE, AT),
+        (404, 503),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/gpus/{uuid}",
+        gpu,
+        "gpu",
+        "One GPU in detail, now or at a past time.",
+        GpuPageReply,
+        (Parameter("uuid", "UUID of a GPU.", "GPU-n1-0", required=True, place="path"), AT),
+        (404, 503),
+        scope=AccessScope.READ,
+    ),
+)

@@ -1,27 +1,24 @@
 """The OpenAPI 3.1 document of the HTTP API, made from the types that the handlers answer with.
 
-`aggregator.http.operations` has a row for each operation. An answer that does not fit its schema fails a
-test.
+An answer that does not fit its schema fails a test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from typing import Any
 
 import msgspec
 
 from aggregator.access.tokens import AccessScope
-from aggregator.http.errors import Handler
+from aggregator.http.operation import Operation, Parameter
 from api import alerts, columns, device, errors, fleet, power, report, stats, stream
 from api.errors import ErrorReply
 from api.stream import StreamAlerts, StreamData, StreamError, StreamEvents, StreamPacked, StreamRequest, StreamRows
 from telemetry import devices
 from telemetry.runtime.release import release
 from telemetry.text.field_texts import field_texts
-from telemetry.wire.exposition import CONTENT_TYPE
 
 Json = dict[str, Any]
 
@@ -60,48 +57,6 @@ def describe(schema: Json) -> None:
 
 
 _REFERENCE = "#/components/schemas/{name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A parameter of a path or a query."""
-
-    name: str
-    text: str
-    example: str
-    choices: tuple[str, ...] = ()
-    required: bool = False
-    place: str = "query"
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """A method on a path, its handler, and its description."""
-
-    path: str
-    handler: Handler
-    id: str
-    summary: str
-    reply: Any = None
-    """Type of the JSON; None: a page of Prometheus' text; `dict`: any object."""
-    parameters: tuple[Parameter, ...] = ()
-    faults: tuple[int, ...] = ()
-    """Statuses beyond those that any path may answer with."""
-    also: tuple[int, ...] = ()
-    """Further statuses with the same body."""
-    body: Any = None
-    """Type of the JSON that is sent; None where nothing is."""
-    body_required: bool = True
-    method: str = "get"
-    _: KW_ONLY
-    scope: AccessScope | None
-    """Scope that the token of a caller must have; None: it needs no token, wherever the listener is."""
-    most_bytes: int = 16 * 1024
-    """Bytes of a body at most."""
-    own: bool = False
-    """Whether the token of a user may call it too, and then gets what belongs to its user alone."""
-    text_type: str = CONTENT_TYPE
-    """Content type of an answer that is no JSON."""
 
 
 _MESSAGES = (StreamRequest, StreamRows, StreamData, StreamPacked, StreamAlerts, StreamEvents, StreamError)

@@ -19,6 +19,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aggregator.http.auth import RULE
 from aggregator.http.config import CONFIG
 from aggregator.http.errors import RequestError, bad, unknown
+from aggregator.http.operation import Parameter
 from telemetry.text import LONGEST, parse_duration
 from telemetry.text.decoders import of_json
 from telemetry.text.settings import fault_of
@@ -27,6 +28,16 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 T = TypeVar("T")
 LATEST = 4_102_444_800.0
 """2100: a number beyond is milliseconds or nanoseconds by mistake."""
+
+WHEN = "RFC 3339, seconds since 1970, '-1h' or 'now'."
+"""How a time is written, for the description of a parameter."""
+FROM = Parameter("from", f"Start of the time, inclusive. {WHEN}", "-1h")
+TO = Parameter("to", f"End of the time, exclusive. {WHEN}", "now")
+AT = Parameter("at", f"A past time, answered from the store. {WHEN}", "-10m")
+NODE = Parameter("node", "Name of a node.", "n1", required=True, place="path")
+OF_NODE = Parameter("node", "Only those of this node.", "n1")
+BODY_FAULTS = (408, 413, 415)
+"""Statuses that `read_body` raises, beside the 400 of any operation."""
 
 
 def duration(where: str, text: str) -> float:

@@ -17,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http import columns as by_columns
-from aggregator.http.columns import ColumnChoice, ColumnLayout, FleetColumns
+from aggregator.http.columns import COLUMNS, NODES, TABLE, ColumnChoice, ColumnLayout, FleetColumns
 from aggregator.http.errors import bad, unknown
-from aggregator.http.parameters import between, duration, one_of, past_moment, query
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import WHEN, between, duration, one_of, past_moment, query
 from aggregator.http.reply import JSON, VIEW, json_bytes, send
 from aggregator.http.stream_hub import HUB
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
@@ -237,3 +239,37 @@ def _rows(
         columns["gpu"] = [*indices, *(index_of.get(each["uuid"], -1) for each in its)]
     nodes = [*(rows.node[row] for row in kept), *(each.node for each in gone)]
     return ColumnRows(nodes, **columns)
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/fleet/frames",
+        frames,
+        "fleetFrames",
+        "The fleet at several past times, from the store. The rows are the devices of "
+        "any of these times; `stale`, `unknown` and `not_read` are the reasons for absent readings.",
+        FramesReply,
+        (
+            TABLE,
+            COLUMNS,
+            NODES,
+            Parameter("from", f"Time of the first frame; a minute ago if absent. {WHEN}", "-10m"),
+            Parameter("to", f"End of the time, exclusive. {WHEN}", "-9m"),
+            Parameter(
+                "step",
+                "Time between two frames; 5s if absent. One that a roll-up divides (10s, 1m) is "
+                f"answered from it. {MOST_FRAMES} frames and {MOST_CELLS} readings at most.",
+                "10s",
+            ),
+            Parameter(
+                "packed",
+                "'true': MessagePack of the same fields, with each column as the bytes of "
+                "little-endian float32 (float64 where there are eight a row): much less work.",
+                "false",
+                ("true", "false"),
+            ),
+        ),
+        (404, 503),
+        scope=AccessScope.READ,
+    ),
+)

@@ -8,6 +8,8 @@ from itertools import chain
 import numpy as np
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
+from aggregator.http.operation import Operation, Parameter
 from aggregator.http.parameters import query, whole_number
 from aggregator.http.reply import VIEW, send_json
 from aggregator.view import AggregatorView, parts_of
@@ -123,3 +125,16 @@ def find_port(fleet: Fleet, identity: str) -> tuple[Node, int] | None:
             if port.id == identity:
                 return node, place
     return None
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/ports",
+        ports,
+        "ports",
+        "All ports of network adapters, by switch and rail, and each of them, worst first.",
+        PortsReply,
+        (Parameter("limit", f"Highest number of them, 1 to {MOST}; {USUAL_LINES} if absent.", "100"),),
+        scope=AccessScope.READ,
+    ),
+)

@@ -8,19 +8,33 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import asdict
 
+from aggregator.access.tokens import AccessScope
 from aggregator.electrical.bill import bill_of
 from aggregator.electrical.plan import live_cap, live_fit, live_plan
 from aggregator.electrical.report import running_report
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.errors import bad
-from aggregator.http.parameters import query, read_body, whole_number
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import BODY_FAULTS, query, read_body, whole_number
 from aggregator.http.present_jobs import held_gpus
 from aggregator.http.reply import VIEW, send_json
 from aggregator.view import AggregatorView, parts_of
 from alerts.incidents.quality_ledger import DAY_NS
 from alerts.incidents.quality_summary import overall
 from api.bill import MonthBill
-from api.power import CapRequest, FitRequest, MeterReply, PlanRequest, PowerReply, ReloadRequest
+from api.power import (
+    CapPlan,
+    CapRequest,
+    FitRequest,
+    FitResult,
+    MeterReply,
+    PlanRequest,
+    PlanResult,
+    PowerReply,
+    ReloadRequest,
+    SiteConfiguration,
+)
+from api.report import Report
 from power.meters.meter_record import MeterState
 from power.plan.plan import Suppose
 from telemetry.errors import ConfigError
@@ -150,3 +164,83 @@ def _meter(meter: MeterState, now: float, problem: str) -> MeterReply:
         malformed=meter.malformed,
         errors=meter.errors,
     )
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/power",
+        power,
+        "power",
+        "The electrical side as a whole: configuration, notices, meters.",
+        PowerReply,
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/report",
+        report,
+        "report",
+        "The figures of this cluster for comparison with another: size, power, energy and cost.",
+        Report,
+        (Parameter("days", f"Days that were measured, today the last; {USUAL_DAYS} if absent.", "30"),),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/bill",
+        bill,
+        "bill",
+        "The bill of a month in the site's time zone: energy by the hour's price, what fills its gaps, "
+        "demand, contract, power factor, and idle GPUs by node.",
+        MonthBill,
+        (Parameter("month", "A stored month; the present one if absent.", "2026-10"),),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/power/plan",
+        plan,
+        "planPower",
+        "Compute load, limits and time to trip of every circuit for a supposed change of the present "
+        "load. Changes nothing. Null seconds mean never or unknown.",
+        PlanResult,
+        faults=BODY_FAULTS,
+        body=PlanRequest,
+        method="post",
+        most_bytes=256 * 1024,
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/power/fit",
+        fit,
+        "fitPower",
+        "Find circuits for new machines: what is left on each legal place in normal state and after the "
+        "worst loss of one circuit, panel or source. Changes nothing.",
+        FitResult,
+        faults=BODY_FAULTS,
+        body=FitRequest,
+        method="post",
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/power/cap",
+        cap,
+        "capPower",
+        "Plan a power limit for each GPU that holds a circuit below a power, with the throughput that it "
+        "costs where clocks were measured. Changes nothing.",
+        CapPlan,
+        faults=BODY_FAULTS,
+        body=CapRequest,
+        method="post",
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/power/reload",
+        reload,
+        "reloadPower",
+        "Read the settings again. The reason for a refusal is in `error`; the configuration before it stays in force.",
+        SiteConfiguration,
+        faults=BODY_FAULTS,
+        body=ReloadRequest,
+        body_required=False,
+        method="post",
+        scope=AccessScope.ADMIN,
+    ),
+)

@@ -10,8 +10,10 @@ from math import ceil
 
 from aiohttp import hdrs, web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http.errors import RequestError
-from aggregator.http.parameters import moment, query
+from aggregator.http.operation import Operation, Parameter
+from aggregator.http.parameters import WHEN, moment, query
 from aggregator.http.reply import STORE_SECONDS, VIEW, send_json
 from aggregator.load.shedding import RETRY_AFTER
 from aggregator.view import AggregatorView
@@ -21,7 +23,7 @@ from alerts.incidents.quality_summary import quality as quality_of
 from alerts.rules.names import home
 from alerts.rules.rule import Rule
 from api.alerts import Subject
-from api.quality import RuleSuggestion, SuggestionsReply
+from api.quality import QualityReply, RuleSuggestion, SuggestionsReply
 from telemetry.runtime.worker_threads import WorkerThreads
 
 USUAL = "-30d"
@@ -144,3 +146,30 @@ def _on_grid(at: list[int], values: list[float | None], start: int, every: float
             place += 1
         found.append(last if now - seen <= 60 * SECOND else None)
     return found
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/alerts/quality",
+        quality,
+        "alertQuality",
+        "How the pages and tickets of each rule served the people who received them: acknowledged how "
+        "fast, resolved by themselves, silenced, flapping, marked as false. A figure that nobody "
+        "knows is null, never 0.",
+        QualityReply,
+        (Parameter("from", f"Start of the time; -30d if absent. {WHEN}", "-30d"),),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/api/v1/alerts/quality/suggestions",
+        suggestions,
+        "alertSuggestions",
+        "For each rule of which something was marked as false: the smallest change of its level or hold "
+        "time that the stored readings of those alerts no longer make fire, while those that were "
+        "acknowledged and not marked still do.",
+        SuggestionsReply,
+        (Parameter("from", f"Start of the time; -30d if absent. {WHEN}", "-30d"),),
+        (503,),
+        scope=AccessScope.READ,
+    ),
+)

@@ -14,9 +14,11 @@ from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http.config import CONFIG
-from aggregator.http.dcgm import host_label
+from aggregator.http.dcgm import HOST_LABEL, host_label
 from aggregator.http.errors import bad
+from aggregator.http.operation import Operation
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
 from aggregator.view import parts_of
@@ -65,3 +67,24 @@ async def _send(request: web.Request, page: str, parameter: tuple[str, str]) -> 
         "node", names, lambda place: target(view.fleet.nodes[names[place]], address, page, parameter)
     )
     return await send_json(request, targets)
+
+
+OPERATIONS = (
+    Operation(
+        "/sd/dcgm",
+        dcgm,
+        "dcgmDiscovery",
+        "Every node as a target of its page with the names of dcgm-exporter.",
+        list[ScrapeTarget],
+        (HOST_LABEL,),
+        scope=AccessScope.READ,
+    ),
+    Operation(
+        "/sd/prometheus",
+        prometheus,
+        "serviceDiscovery",
+        "Every node as a target, for Prometheus' http_sd.",
+        list[ScrapeTarget],
+        scope=AccessScope.READ,
+    ),
+)

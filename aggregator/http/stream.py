@@ -18,10 +18,12 @@ from aiohttp import WSCloseCode, WSMsgType, hdrs, web
 
 from aggregator.access.guests import GuestCounter
 from aggregator.access.private_fields import public_json
+from aggregator.access.tokens import AccessScope
 from aggregator.http.auth import CALLER
 from aggregator.http.columns import ColumnChoice, choose
 from aggregator.http.errors import RequestError, printable
 from aggregator.http.listener import CONNECTIONS, guest_of
+from aggregator.http.operation import Operation
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, json_bytes
 from aggregator.http.stream_hub import HUB, Hub, StreamSnapshot
@@ -252,3 +254,17 @@ async def close_all(app: web.Application) -> None:
     for socket in tuple(sockets):
         with contextlib.suppress(ConnectionError):
             await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the aggregator stops")
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/stream",
+        stream,
+        "stream",
+        "A WebSocket. Send a StreamRequest, and another to change it; receive StreamRows, then "
+        "StreamData for each tick (in MessagePack, StreamPacked), and on request StreamAlerts and "
+        "StreamEvents. StreamError names the fault of a request.",
+        faults=(426, 503),
+        scope=AccessScope.READ,
+    ),
+)

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 import msgspec
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.electrical.energy_sampler import zone_text
 from aggregator.http.errors import bad, unknown
+from aggregator.http.operation import Operation, Parameter
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.months import is_split, month_summary
@@ -102,3 +104,20 @@ def _memory(fleet: Fleet) -> dict[str, int]:
 
 def _unheld(found: UnheldUse | None, place: SiteConfig) -> UseRow | None:
     return None if found is None else with_co2(row_of(found), place)
+
+
+OPERATIONS = (
+    Operation(
+        "/api/v1/use",
+        use,
+        "use",
+        "Use of the GPUs in a month of the site's time zone by user, account or job: GPU hours, utilisation, "
+        "energy, cost, CO2, and what was asked for against what was used of it. A job over the month's edge is counted on each side of it.",
+        UseReply,
+        (
+            Parameter("by", "What a row is; user if absent.", "user", BY),
+            Parameter("month", "A month; the present one if absent.", "2026-10"),
+        ),
+        scope=AccessScope.READ,
+    ),
+)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
@@ -11,6 +13,7 @@ import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+import aggregator.http
 from aggregator.assembly.http_server import make_app
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.openapi import build
@@ -137,6 +140,12 @@ def test_every_route_is_in_the_document_and_the_other_way_round() -> None:
     }
     written = {(path, method) for path, does in DOCUMENT["paths"].items() for method in does}
     assert served - set(page_rules()) == written
+
+
+def test_the_operations_of_every_module_are_listed() -> None:
+    """Those of a module that `aggregator.http.operations` lacks would not be served."""
+    modules = [import_module(f"aggregator.http.{each.name}") for each in iter_modules(aggregator.http.__path__)]
+    assert {op for module in modules for op in getattr(module, "OPERATIONS", ())} == set(OPERATIONS)
 
 
 EXAMPLES = [

@@ -19,7 +19,7 @@ from aggregator.assembly.http_server import listening, make_app
 from aggregator.http.auth import AccessGuard
 from aggregator.http.config import HttpConfig
 from aggregator.http.errors import RequestError
-from aggregator.http.openapi import Operation
+from aggregator.http.operation import Operation
 from aggregator.http.operations import OPERATIONS
 from aggregator.store.protocol import Batch
 from aggregator.web.frame import PAGES
