@@ -10,38 +10,37 @@ from functools import cache
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 
 from aggregator.access.tokens import AccessScope
 from aggregator.http.operation import Operation, Parameter
-from api import alerts, columns, device, errors, fleet, power, report, stats, stream
 from api.errors import ErrorReply
 from api.stream import StreamAlerts, StreamData, StreamError, StreamEvents, StreamPacked, StreamRequest, StreamRows
-from telemetry import devices
 from telemetry.runtime.release import release
 from telemetry.text.field_texts import field_texts
 
 Json = dict[str, Any]
 
-_MODULES = (alerts, columns, device, devices, errors, fleet, power, report, stats, stream)
+
+def _structs(kinds: Iterable[Any]) -> dict[str, type[msgspec.Struct]]:
+    """Return by name the types of objects that these types are made of."""
+    found: dict[str, type[msgspec.Struct]] = {}
+    todo: list[Any] = list(msgspec.inspect.multi_type_info(kinds))
+    while todo:
+        each = todo.pop()
+        if isinstance(each, msgspec.inspect.StructType) and not each.array_like:  # an array's parts have no names
+            if each.cls.__name__ in found:
+                continue
+            found[each.cls.__name__] = each.cls
+            todo += [field.type for field in each.fields]
+        todo += [getattr(each, name) for name in ("item_type", "key_type", "value_type") if hasattr(each, name)]
+        todo += [*getattr(each, "item_types", ()), *getattr(each, "types", ())]
+    return found
 
 
-@cache
-def _structs() -> dict[str, type[msgspec.Struct]]:
-    """Return each type of the API by name."""
-    return {
-        name: kind
-        for module in _MODULES
-        for name, kind in vars(module).items()
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
-    }
-
-
-def describe(schema: Json) -> None:
-    """Add to each property of a schema the sentence in the source. Fields of an answer are required:
+def _describe(schema: Json, kind: type[msgspec.Struct]) -> None:
+    """Add to each property of a type's schema the sentence in the source. Fields of an answer are required:
     their defaults are for clients of a server that does not know them."""
-    kind = _structs().get(schema.get("title", ""))
-    if kind is None:
-        return
     texts, config = field_texts(kind), kind.__struct_config__
     is_answer = not (config.forbid_unknown_fields or config.omit_defaults)
     required = [config.tag_field] if config.tag_field else []
@@ -80,9 +79,10 @@ _FAULTS = {
 def build(operations: tuple[Operation, ...]) -> Json:
     """Return the document."""
     kinds = [kind for op in operations for kind in (op.reply, op.body) if kind is not None]
-    schemas, components = msgspec.json.schema_components([*kinds, ErrorReply, *_MESSAGES], ref_template=_REFERENCE)
-    for schema in components.values():
-        describe(schema)
+    every = [*kinds, ErrorReply, *_MESSAGES]
+    schemas, components = msgspec.json.schema_components(every, ref_template=_REFERENCE)
+    for name, kind in _structs(every).items():
+        _describe(components[name], kind)
     replies = dict(zip(map(str, kinds), schemas, strict=False))
     return {
         "openapi": "3.1.0",
