@@ -3,7 +3,8 @@
 A name costs nothing to invent where the broker has no access list. A few newcomers are treated as
 nodes at once, so that a node that is dead when an aggregator is first installed is seen. Of the others
 only the last status and inventory are held, compressed and bounded, until a frame comes: of a cluster
-of 12,500 nodes that an aggregator sees for the first time, each sends one within its interval.
+of 12,500 nodes that an aggregator sees for the first time, each sends one within its interval. The
+inventory of one of the few is held as well when the fleet has no room for more without a frame.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ import zlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from aggregator.ingest.layout import fits_inventory
 from aggregator.settings.budgets import IngestBudgets
+from telemetry.wire import border
+from telemetry.wire.frame import Frame
+from telemetry.wire.inventory import Inventory
 from telemetry.wire.topics import Topic
 
 OVERHEAD = 700
@@ -73,15 +78,18 @@ class Newcomers:
         self._known[name] = _Newcomer(now)
         return True
 
-    def place(self, name: str, size: int) -> bool:
-        """Return whether an inventory of `size` bytes may be in the fleet before the first frame."""
+    def place(self, name: str, size: int, payload: bytes, now: float) -> bool:
+        """Return whether an inventory may be in the fleet before the first frame, `size` bytes of it beside a known
+        schema; hold it otherwise."""
         known = self._known.get(name)
         if known is None:  # its frame is here
             return True
         if self._placed + size > self._config.newcomer_bytes // PLACED_SHARE:
+            self.hold(name, Topic.INVENTORY, payload, now)
             return False
         self._placed += size
         known.placed += size
+        self.pop(name, Topic.INVENTORY)  # an older one
         return True
 
     def remove(self, name: str) -> None:
@@ -102,11 +110,23 @@ class Newcomers:
         while self.bytes > self._config.newcomer_bytes and self._held:
             self._drop(next(iter(self._held)))
 
-    def peek(self, name: str, kind: Topic) -> bytes | None:
-        """Return the message of a kind that is held."""
+    def fitting(self, name: str, frame: Frame, wall: int) -> Inventory | None:
+        """Return the inventory that is held, if a frame fits it. Raises `WireError` for one that can't be read."""
         held = self._held.get(name)
-        body = None if held is None else held.messages.get(kind)
-        return None if body is None else zlib.decompress(body)
+        body = None if held is None else held.messages.get(Topic.INVENTORY)
+        if body is None:
+            return None
+        inventory = border.decode_inventory(zlib.decompress(body), name, wall)
+        return inventory if fits_inventory(frame, inventory) else None
+
+    def pop(self, name: str, kind: Topic) -> bytes:
+        """Return the message of a kind that is held, and hold it no longer; empty when there is none."""
+        held = self._held.get(name)
+        body = None if held is None else held.messages.pop(kind, None)
+        if body is None:
+            return b""
+        self.bytes -= len(body)
+        return zlib.decompress(body)
 
     def release(self, name: str) -> dict[Topic, bytes]:
         """Return the messages held, and hold them no longer."""

@@ -22,7 +22,7 @@ from aggregator.ingest.batcher import Batcher, SampleTimes
 from aggregator.ingest.budgets import NodeBudget, over
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
-from aggregator.ingest.layout import fits_inventory, make_layout
+from aggregator.ingest.layout import make_layout
 from aggregator.ingest.newcomers import Newcomers
 from aggregator.ingest.node_clocks import NodeClocks
 from aggregator.ingest.refusals import FAULT, Refusals
@@ -387,21 +387,14 @@ class MessageRouter:
     def _first_frame(self, name: str, payload: bytes, now: float, wall: int) -> None:
         """Make a node of a name whose messages were held, if its frame fits its inventory; else request
         its inventory. Raises `WireError`."""
-        newcomers, frame = self._newcomers, border.decode_frame(payload)
-        held = newcomers.peek(name, Topic.INVENTORY)
-        if held is None or not fits_inventory(frame, border.decode_inventory(held, name, wall)):
+        newcomers = self._newcomers
+        if newcomers.fitting(name, border.decode_frame(payload), wall) is None:
             self._sequence.request_inventory(name, now)
             raise over("newcomers", f"{len(newcomers)} names without an inventory and a frame")
         node = self._sequence.node(name, now)
         try:
-            messages = newcomers.release(name)
-            for kind, body in sorted(messages.items(), reverse=True):
-                if kind is Topic.STATUS:
-                    self._status(node, body, now, wall)
-                elif kind is Topic.INVENTORY:
-                    self._inventory(node, body, now, wall)
+            self._status(node, newcomers.pop(name, Topic.STATUS), now, wall)
             self._frame(node, payload, now, wall, live=True)
-            self._held_jobs(node, messages.get(Topic.JOBS, b""), now, wall)
         finally:
             if not node.proven:
                 self.remove(name)
@@ -435,7 +428,11 @@ class MessageRouter:
         elif live and self._shedding.step and self._shedding.history_of(node.name):
             room = False
             self._shedding.frames += 1
-        arrived = self._sequence.accept(node, frame, size, received_at, now, live=live, room=room)
+        held = self._newcomers.fitting(node.name, frame, received_at) if live and not node.proven else None
+        arrived = self._sequence.accept(node, frame, size, received_at, now, live=live, room=room, waits=held is None)
+        if held is not None and arrived is None:  # it was not refused: its inventory may be in the fleet
+            self._inventory(node, self._newcomers.pop(node.name, Topic.INVENTORY), now, received_at, held)
+            arrived = self._sequence.accept(node, frame, size, received_at, now, live=live, room=room)
         if arrived is None:
             return
         if not node.proven:
@@ -451,6 +448,14 @@ class MessageRouter:
                 self._events.add(node.name, event, now, received_at, node.budget)
             except Exception as error:  # noqa: BLE001 - the frame and its others are none the worse
                 self._refuse(error, f"{node.name}/frame/event", event, now, received_at, node)
+        if held is not None:
+            self._accept_waiting(node, now)
+            self._sequence.wake(node, now)
+
+    def _accept_waiting(self, node: NodeTracker, now: float) -> None:
+        """Accept the frames that waited for the inventory that a node has now."""
+        for each in self._sequence.fitting(node):
+            self._accept(node, each.frame, each.size, each.received_at, now, live=each.live)
 
     def _coalesce(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
         """Hold a live frame until the next flush; only the newest of each node is decoded there, and
@@ -463,11 +468,6 @@ class MessageRouter:
             self._stats.frames_received += 1
             self._shedding.frames_skipped += 1
         self._coalesced[node.name] = node, payload, wall
-
-    def _expand(self, now: float, most: int | None) -> None:
-        """Decode the frames that were held for this flush, `most` at most."""
-        for name in list(itertools.islice(self._coalesced, most)):
-            self._expand_one(name, now)
 
     def _expand_one(self, name: str, now: float) -> None:
         node, payload, wall = self._coalesced.pop(name)
@@ -492,7 +492,8 @@ class MessageRouter:
         held = self._newcomers.release(node.name)
         if Topic.STATUS in held:
             self._status(node, held[Topic.STATUS], now, wall)
-        self._held_jobs(node, held.get(Topic.JOBS, b""), now, wall)
+        for kind in (Topic.INVENTORY, Topic.JOBS):
+            self._process_held(node, kind, held.get(kind, b""), now, wall)
 
     def _backfill(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
         for each in border.decode_backfill(payload):
@@ -501,27 +502,31 @@ class MessageRouter:
             except Exception as error:  # noqa: BLE001 - the other frames are none the worse
                 self._refuse(error, f"{node.name}/backfill", each, now, wall, node)
 
-    def _inventory(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
+    def _inventory(
+        self, node: NodeTracker, payload: bytes, now: float, wall: int, proven: Inventory | None = None
+    ) -> None:
+        """Apply an inventory. `proven`: the same, decoded, when it was held until now, for a frame that is accepted next."""
         if not payload:
             return  # the retained message was cleared
         first = not node.layouts
         # After a start the broker sends all that it retains, most of which the store had: to encode what is known takes a
         # fifth of the time of decoding, checking and comparing what came.
         same = not first and payload == encode(node.layouts[0].inventory)
-        found = None if same else border.decode_inventory(payload, node.name, wall)
+        found = None if same else proven or border.decode_inventory(payload, node.name, wall)
         self._listening = min(self._listening, now)
         inventory = None if found is None else self._interner.inventory(found)
         if inventory is not None and (first or node.layouts[0].inventory != inventory):
             self._check_holders(node, inventory, now)
             self._sequence.check_devices(node, inventory, now)
             size = len(payload) - (SCHEMA_BYTES if inventory.schema is SCHEMA else 0)
-            if not node.proven and not self._newcomers.place(node.name, size):
-                raise over("newcomer_bytes", "the inventories of too many names without a frame")
+            if not node.proven and proven is None and not self._newcomers.place(node.name, size, payload, now):
+                return  # held until a frame fits it
             if node.proven:
                 self._inventories.append(inventory)
             self._sequence.add_layout(node, make_layout(inventory, self._registry))
-        for each in self._sequence.fitting(node):
-            self._accept(node, each.frame, each.size, each.received_at, now, live=each.live)
+        if proven is not None:
+            return
+        self._accept_waiting(node, now)
         if first:
             self._compare_held_ring(node, now, wall)
             self._sequence.wake(node, now)
@@ -536,12 +541,12 @@ class MessageRouter:
         else:
             self._newcomers.hold(node.name, Topic.JOBS, payload, now)
 
-    def _held_jobs(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
-        """Apply a list of jobs that was held; one that is refused is no fault of what came with it."""
+    def _process_held(self, node: NodeTracker, kind: Topic, payload: bytes, now: float, wall: int) -> None:
+        """Apply an inventory or a list of jobs that was held; one that is refused is no fault of what came with it."""
         try:
-            self._job_list(node, payload, now, wall)
+            (self._inventory if kind is Topic.INVENTORY else self._job_list)(node, payload, now, wall)
         except Exception as error:  # noqa: BLE001 - as in `receive`
-            self._refuse(error, f"{node.name}/jobs", payload, now, wall, node)
+            self._refuse(error, f"{node.name}/{kind}", payload, now, wall, node)
 
     def _check_holders(self, node: NodeTracker, inventory: Inventory, now: float) -> None:
         """Raise `WireError` (`foreign`) for a GPU that is another node's: history is found by UUID, and
@@ -707,8 +712,8 @@ class MessageRouter:
     def flush(self, now: float, wall: int, most: int | None = None) -> SampleTimes:
         """Bring the newest frames into the fleet, and all into the batch, `most` of each at a time;
         return when the newest were sampled."""
-        if self._coalesced:
-            self._expand(now, most)
+        for name in list(itertools.islice(self._coalesced, most)):
+            self._expand_one(name, now)
         return self._batcher.flush(now, wall, most)
 
     def load(self, now: float) -> dict[str, float]:

@@ -280,10 +280,20 @@ class FrameSequence:
     # -- Frames ----------------------------------------------------------------------------------
 
     def accept(
-        self, node: NodeTracker, frame: Frame, size: int, received_at: int, now: float, *, live: bool, room: bool
+        self,
+        node: NodeTracker,
+        frame: Frame,
+        size: int,
+        received_at: int,
+        now: float,
+        *,
+        live: bool,
+        room: bool,
+        waits: bool = True,
     ) -> ArrivedFrame | None:
         """Account for a frame; return it unless it is there already, must wait for an inventory, or
-        has neither `room` to be stored nor is its node's newest. Raises `WireError`."""
+        has neither `room` to be stored nor is its node's newest. Raises `WireError`. One that is
+        to be accepted again at once, with another inventory, `waits` for none."""
         session, seq = frame.session, frame.seq
         if live and session == node.session and not node.credible(seq, now, received_at):
             raise WireError("malformed", f"number {seq} behind {node.seq}: a leap of frames")
@@ -299,7 +309,8 @@ class FrameSequence:
         layout = node.layout_for(frame)
         if layout is None:
             account.exists(seq)
-            self._wait(node, WaitingFrame(frame, size, received_at, live), now)
+            if waits:
+                self._wait(node, WaitingFrame(frame, size, received_at, live), now)
             return None
         newest = live and self._is_newest(node, frame, now, received_at)
         rows = node.rows if newest and layout is node.layouts[0] else None

@@ -21,9 +21,10 @@ class IngestBudgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Names at a time that have not yet sent an inventory and a frame that fits it. Messages of
     further ones wait, in `newcomer_bytes`, for their first frame."""
     newcomer_bytes: int = 32 * MIB
-    """Most memory of statuses and inventories that wait for the first frame of their node."""
+    """Most memory of statuses and inventories that wait for the first frame of their node. Inventories of an eighth of
+    as many bytes are shown before it: those of a hundred nodes of 8 GPUs."""
     newcomer_seconds: float = 60.0
-    """Seconds after which a name without an inventory is forgotten."""
+    """Seconds after which a name is forgotten that has no inventory, or one that waits for the first frame."""
     gpus: int = 400_000
     """GPUs of the cluster."""
     links: int = 8_000_000
