@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.assertions import without_assertion
 from tests.kit.packages import PACKAGES
 from tests.kit.statements import statements
 
@@ -381,6 +382,58 @@ def test_a_number_has_its_unit_from_present() -> None:
     ]
     wrong += [f"{name}: is gone: strike it from OWN_UNITS" for name in OWN_UNITS.keys() - found.keys()]
     assert not wrong, "\n".join(wrong)
+
+
+# ---- Tests assert ------------------------------------------------------------------------------
+
+
+def test_every_test_asserts_something() -> None:
+    """A test without an assertion, of its own or of a function that it uses, holds nothing of what its name says."""
+    empty = [
+        f"{path.relative_to(ROOT)}::{name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in without_assertion(path)
+    ]
+    assert not empty, "\n".join(empty)
+
+
+def test_a_test_without_an_assertion_is_found(tmp_path: Path) -> None:
+    """One that asserts by a function or a method, here or in another file, is none."""
+    file = tmp_path / "test_some.py"
+    file.write_text(
+        """
+from tests.kit import waiting
+from tests.kit.waiting import until
+def checked(): assert f()
+def through(): return checked()
+TABLE = {"a": through}
+class Site:
+    def check(self): assert self.up
+    def close(self): self.up = False
+def close(): assert f()
+def test_empty(
+    site: Site,
+):
+    "It would assert something:"
+    if site.up:
+        site.close()
+        test_empty(site)
+    "assert site.up"
+def test_empty_too(): site.close()
+def test_itself():
+    assert f()
+def test_by_the_last_line(): assert f()
+def test_by_an_error():
+    with pytest.raises(ValueError): f()
+def test_by_a_function(): through()
+def test_by_a_table(): TABLE["a"]()
+def test_by_a_method(site: Site): site.check()
+async def test_by_another_file(): await until(f)
+async def test_by_another_file_as_a_whole(): await waiting.until(f)
+""",
+        "utf-8",
+    )
+    assert without_assertion(file) == ["test_empty", "test_empty_too"]
 
 
 # ---- Tests wait for conditions ------------------------------------------------------------------

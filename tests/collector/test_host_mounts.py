@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.host.mounts import DEADLINE, MOST, PERIOD, Counts, Mount, Mounts, fstab, mounted
+from collector.host.mounts import DEADLINE, MOST, PERIOD, TYPES, Counts, Mount, Mounts, fstab, mounted
 from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -80,13 +81,14 @@ def test_who_serves_a_mount_is_known_by_its_source(source: str, host: str) -> No
     assert Mount("/x", "nfs", source).host == host
 
 
-@given(st.text(max_size=200))
+PIECES = (SCRATCH, " ", "\n", " - ", "/x", "nfs", "ext4", "noauto", "#", "\\040")
+
+
+@given(st.text(max_size=200) | st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 def test_no_text_breaks_a_parser(text: str) -> None:
-    fstab(text)
-    try:
-        mounted(text)
-    except (ValueError, IndexError):  # an `error` gap
-        return
+    assert {mount.type for mount in fstab(text)} <= TYPES
+    with contextlib.suppress(ValueError, IndexError):  # an `error` gap
+        assert all(mount.path == path for path, mount in mounted(text).items())
 
 
 def test_a_mount_that_does_not_answer_fails_has_one_child_and_is_told_once(tmp_path: Path) -> None:

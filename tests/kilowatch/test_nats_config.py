@@ -88,9 +88,9 @@ def test_a_server_that_loses_streams_is_refused(text: str) -> None:
         check_version(text)
 
 
-@pytest.mark.parametrize("text", ["nats-server: v2.10.23", "nats-server: v2.15.1"])
-def test_a_safe_server_is_let_in(text: str) -> None:
-    check_version(text)
+@pytest.mark.parametrize("version", [(2, 10, 23), (2, 15, 1)])
+def test_a_safe_server_is_let_in(version: tuple[int, ...]) -> None:
+    assert check_version(f"nats-server: v{'.'.join(map(str, version))}") == version
 
 
 @pytest.mark.parametrize(("version", "line"), [("2.10.23", "  # From 2.12.0 on: "), ("2.12.0", "  ")])

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.config import AggregatorConfig
-from aggregator.settings.members import MembersConfig
 from kilowatch.settings import load, shown
 from telemetry.errors import ConfigError
 
@@ -109,13 +107,6 @@ def test_a_part_of_the_cluster_by_hand_is_refused(
         ConfigError, match=r"aggregator\.shards.*breaker of two parts could trip.*\n?.*\[cluster\] nats"
     ):
         load(file, {})
-
-
-@pytest.mark.parametrize("table", ["circuits", "budgets", "ups", "meters"])
-def test_several_aggregators_judge_what_nodes_share(table: str) -> None:
-    """Circuits are judged by one of several aggregators."""
-    members = MembersConfig(nats=("nats://a:4222",), member="agg-1")
-    AggregatorConfig(members=members, power={table: {"a": {}}}).check()
 
 
 def test_a_mistake_in_the_environment_names_the_variable() -> None:

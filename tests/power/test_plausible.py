@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 import types
 import typing
 
@@ -10,8 +11,9 @@ import msgspec
 import pytest
 
 from power.plan.plan import Suppose
-from power.site.config import CircuitConfig, PowerConfig
-from power.site.plausible import CHECKED_ELSEWHERE, check_volts, range_of
+from power.site.config import PowerConfig
+from power.site.decode import decode
+from power.site.plausible import CHECKED_ELSEWHERE, range_of
 from power.site.tariff import TariffRate
 from telemetry.errors import ConfigError
 from tests.power.sites import planned
@@ -241,4 +243,5 @@ def test_lines_on_one_pole_are_said() -> None:
 @pytest.mark.parametrize("volts", [100, 110, 115, 120, 127, 200, 208, 220, 230, 240, 277, 347, 400, 480, 48, 50, 380])
 def test_voltages_that_exist_are_taken(volts: float) -> None:
     """Of one pole: mains of the world, and busbars of racks."""
-    check_volts("here", volts, CircuitConfig(breaker=15, volts=volts))
+    site = decode("site.toml", tomllib.loads(of_a(f"volts = {volts}")))
+    assert site.circuits["a"].volts == volts
