@@ -35,10 +35,10 @@ from power.live.undeclared import UndeclaredLoad, undeclared
 from power.live.ups import UpsFaults, build_ups, expected, heard, input_watts, ups_snapshot, ups_states
 from power.live.wall_power import Behind, WallPower, WallPowerModel
 from power.live.windows import MEAN_SECONDS, Windows, swings
-from power.network.contingency import Contingencies, Outcome
+from power.live.worst_losses import WorstLosses, survivor_amps, ups_survivors
 from power.network.feeds import Cords, carry, dead_below, lost_by_load
+from power.network.outcome import Outcome
 from power.network.topology import SiteTopology, build_topology
-from power.plan.losses import loss_name
 from power.report.energy import LONGEST_GAP
 from power.report.month_ledger import MonthLedger
 from power.site.circuit import ElementKind
@@ -105,9 +105,6 @@ def notes_of(layout: SiteLayout) -> dict[str, list[str]]:
 
 _TURNS, _AT_ONCE = 5, 400
 """Trends of a large site are computed in so many turns, a tick each, of at least so many circuits."""
-_LOSS_TURNS, _MACHINES_AT_ONCE = 5, 25_000
-"""Ticks from one computation of what is left after each loss to the next: at most so many, and one for so many
-machines of the site."""
 RESTORED_SECONDS = 600.0
 """Seconds after a start for which the first reading of a load still tells how its breaker spent the gap."""
 
@@ -147,7 +144,7 @@ class LivePower:
         self._ups = build_ups(
             layout.site.ups, self.topology, [c.id for c in layout.circuits.values() if c.kind is ElementKind.UPS]
         )
-        self._losses, self._cords = Contingencies(layout, self.topology), Cords(self.topology)
+        self._losses, self._cords = WorstLosses(layout, self.topology), Cords(self.topology)
         self._outcome: Outcome | None = None
         self._undeclared = UndeclaredLoad(self.topology)
         self.held, self.load_state = HeldLoad(self.topology), LoadStateTimer(len(names))
@@ -174,8 +171,7 @@ class LivePower:
         self._swing: Floats = np.zeros(len(names))
         self._known_heat: Floats = np.full(len(names), np.nan)
         """Heat of each breaker when most of its load was reported last: what it is warmer since, nobody measured."""
-        self._turn = self._loss_turn = -1
-        self._outcome_version = -1
+        self._turn = -1
         self.aside = Isolation(PartKind.POWER)
         """Nodes, meters, UPSs, budgets, circuits and steps that raised: unknown, and tried again."""
         self._noted: set[str] = set()
@@ -212,7 +208,7 @@ class LivePower:
             result.undeclared,
             result.committed,
             result.survivor,
-            self._worst_loss(),
+            _no_loss if self._outcome is None else self._outcome.worst_loss,
             result.trips,
             result.above,
             self.breaker_heat,
@@ -247,7 +243,7 @@ class LivePower:
                     loads,
                     topology.power_factor,
                     ups_faults,
-                    self._ups_survivors(),
+                    {} if self._outcome is None else ups_survivors(self._outcome, self.layout.site.ups),
                 ),
                 self._unknown(SnapshotKind.UPS, tuple(one.name for one in self._ups)),
             ),
@@ -399,12 +395,7 @@ class LivePower:
         if not len(self.transfers):
             return
         outputs = input_watts(self._ups, self.metering, now)
-        if self.transfers.update(now, loads, self.metering, self.meter_faults, outputs):
-            self.follow_transfers()
-
-    def follow_transfers(self) -> None:
-        """Compute losses from the inputs on which the transfer switches stand."""
-        self._losses.stand(self.transfers.moved)
+        self.transfers.update(now, loads, self.metering, self.meter_faults, outputs)
 
     def _settle(
         self, wall_power: WallPower, meters: CircuitMeters, taken: tuple[Flags, Flags] | None = None
@@ -423,8 +414,8 @@ class LivePower:
         held = None if self.last is None else self.held.held(self.last)
         for _ in range(2):
             dead = dead_below(topology, reported | self.feeds_lost)
-            self._losses.prepare(dead)
-            loads = settle(topology, wall_power, self._losses.shares, dead, meters, self._losses.weights, held)
+            state = self._losses.switch(dead, self.transfers.moved)
+            loads = settle(topology, wall_power, state.shares, dead, meters, state.weights, held)
             lost = self._feeds_lost(wall_power, loads)
             if (lost == self.feeds_lost).all():
                 break
@@ -532,9 +523,9 @@ class LivePower:
             now, load_states(loads), np.where(loads.silent_meters > 0, self._silent_seconds(now), np.nan)
         )
         gone = hidden(loads)
-        could = carry(topology, may, local, self._losses.shares, dead, self._losses.weights)
+        could = carry(topology, may, local, self._losses.state.shares, dead, self._losses.state.weights)
         held = np.nan_to_num(wall_power.held) + theirs
-        outcome = self._part("losses", lambda: self._worst_losses(held, local), None)
+        outcome = self._part("losses", lambda: self._losses.outcome(held, local), None)
         self._outcome = outcome
         return TickResult(
             now=now,
@@ -545,8 +536,8 @@ class LivePower:
             undeclared=undeclared(topology, wall_power, loads),
             dead=dead,
             committed=could,
-            survivor=self._survivors(outcome, dead),
-            survivor_limits={} if outcome is None else self._losses.circuit_limits(outcome),
+            survivor=np.full(len(dead), np.nan) if outcome is None else survivor_amps(outcome),
+            survivor_limits={} if outcome is None else outcome.circuit_limits(),
             sustained=sustained,
             trips=self._trips(sustained, sustained_reported, gone, used),
             hidden=gone,
@@ -597,46 +588,6 @@ class LivePower:
             warmed &= ~(reported > self.topology.network.effective)
         return np.where(warmed[:, None], np.nan, trips)
 
-    def _worst_losses(self, held: Floats, local: Floats) -> Outcome:
-        """Return the loads after every loss; of a large site those of a few seconds ago, unless other circuits
-        are off since."""
-        turns = max(1, min(_LOSS_TURNS, len(self.machines) // _MACHINES_AT_ONCE))
-        self._loss_turn = (self._loss_turn + 1) % turns
-        known = self._outcome
-        if known is None or self._loss_turn == 0 or self._losses.version != self._outcome_version:
-            self._outcome_version = self._losses.version
-            known = self._losses.outcome(held, local)
-        return known
-
-    def _survivors(self, outcome: Outcome | None, dead: Flags) -> Floats:
-        """Return the highest amps after the worst loss; 0 for a feed that is lost itself."""
-        if outcome is None:
-            return np.full(len(dead), np.nan)
-        amps = self._losses.survivor_amps(outcome)
-        return np.where(dead & self._losses.members, 0.0, amps)
-
-    def _worst_loss(self) -> Callable[[int], str | None]:
-        """Return the function that names the loss that puts most amps on a row."""
-        outcome, cases = self._outcome, self._losses.cases
-
-        def name(row: int) -> str | None:
-            case = -1 if outcome is None else outcome.worst_of(row)
-            return cases[case].name if case >= 0 else None
-
-        return name
-
-    def _ups_survivors(self) -> dict[str, tuple[float, str]]:
-        """Return each UPS' load over its rating after the worst loss, and that loss."""
-        losses, outcome = self._losses, self._outcome
-        if outcome is None:
-            return {}
-        worst, case = losses.survivor_limits(outcome)
-        return {
-            name: (float(worst[number]), loss_name(losses, int(case[number]), number) or "")
-            for number, name in enumerate(losses.elements)
-            if name in self.layout.site.ups and not np.isnan(worst[number])
-        }
-
     def _forecast(self, now: float) -> None:
         """Update trends and swings; each tick computes a part of a large site's circuits."""
         turns = max(1, min(_TURNS, len(self.layout.circuits) // _AT_ONCE))
@@ -657,6 +608,10 @@ class LivePower:
             if what == kind and name in at:
                 found[at[name]] = True
         return found
+
+
+def _no_loss(_row: int) -> None:
+    """Name no loss: where they could not be computed."""
 
 
 # The checkpoint of a live state, as plain JSON.
@@ -733,7 +688,6 @@ def _restore(live: LivePower, memory: Mapping[str, Any], now: float, wall_ns: in
     for row, name in enumerate(live.topology.network.names):
         if name in circuits:
             _try(_restore_circuit, live, row, _table(circuits[name]), now, wall_ns / 1e9, gap)
-    live.follow_transfers()
     _try(live.meter_faults.restore, memory.get("refused", ()), gap)
     _try(live.ups_faults.restore, _table(memory.get("refused_ups")))
     for row, name in enumerate(live.machines):

@@ -80,15 +80,15 @@ class TransferPositions:
         metering: Metering,
         faults: MeterFaults,
         outputs: Sequence[tuple[int, float]] = (),
-    ) -> bool:
-        """Follow the meters of the inputs; return whether a switch has moved: one input has given its load
-        away, and the other has taken it. That an input reads too little for its load is a fault of its
-        meter until the other has risen. An input without a meter says nothing. `outputs`: circuits whose
-        UPS measures them, and its watts."""
+    ) -> None:
+        """Follow the meters of the inputs: a switch has moved when one input has given its load away, and the
+        other has taken it. That an input reads too little for its load is a fault of its meter until the other
+        has risen. An input without a meter says nothing. `outputs`: circuits whose UPS measures them, and its
+        watts."""
         inputs = self._rows[:, 1:]
         metered = _metered(now, metering, faults, outputs, self._count)[inputs]
         if np.isnan(metered).all():
-            return False
+            return
         load = np.nan_to_num(loads.watts[self._rows[:, 0]])
         switches = np.arange(len(load))
         here, there = self.alternate.astype(np.intp), 1 - self.alternate.astype(np.intp)
@@ -108,7 +108,6 @@ class TransferPositions:
             moves = (load >= _LEAST_WATTS) & ~stands & ((given & (risen >= part)) | (dead & alike))
         self.alternate = self.alternate ^ moves
         self._remember(now, metered, stands | moves, moves)
-        return bool(moves.any())
 
     def _remember(self, now: float, metered: Floats, sure: Flags, moved: Flags) -> None:
         """Keep what the inputs read while each switch stood: for a while, since one meter may report long

@@ -13,8 +13,9 @@ import numpy as np
 from api.power import CapPlan, CapRequest, GpuCap, ModelThroughput, ThroughputPoint
 from power.devices.catalogue import floor_command, limit_command
 from power.devices.wall_power import SIGMA_RATIO, WallSource
-from power.network.contingency import Contingencies
 from power.network.curves import EfficiencyCurves
+from power.network.graph import build_graph
+from power.network.switching import state_after
 from power.network.topology import build_topology
 from power.plan.throughput import clock_at
 from power.site.config import PowerConfig
@@ -171,8 +172,7 @@ class _Load:
         lost: Sequence[str],
     ) -> None:
         self._topology = topology = build_topology(layout)
-        self._contingencies = Contingencies(layout, topology)
-        self._contingencies.lose(lost)
+        self._state = state_after(build_graph(layout, topology), lost)
         self._local = topology.network.other_watts
         self._row = topology.network.names.index(circuit)
         part = slice(topology.starts[self._row], topology.starts[self._row + 1])
@@ -224,8 +224,8 @@ class _Load:
 
     def watts(self, caps: Floats) -> float:
         """Return the watts of the circuit when the levers have these limits."""
-        wall = self._contingencies.present_watts(self.machines(caps))
-        return float(self._contingencies.flow(wall, self._local).watts[self._row])
+        wall = self._state.present_watts(self.machines(caps))
+        return float(self._state.flow(wall, self._local).watts[self._row])
 
     def sigma(self, caps: Floats, drawn: Mapping[str, float], now: float | None) -> float:
         """Return one standard deviation of the watts with these limits: `now`, that of what is drawn now, and the

@@ -13,7 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from power.network.contingency import Contingencies, LossKind, Outcome
+from power.network.contingency import LossKind, contingencies_of
+from power.network.graph import build_graph
+from power.network.outcome import Outcome, compute_outcome
+from power.network.switching import switching_state
 from power.network.topology import build_topology
 from power.plan.room import Carrier, LimitKind
 from power.site.circuit import ElementKind
@@ -85,7 +88,9 @@ class Confirmation:
         )
         whole = replace(layout, machines=layout.machines | machines, cords=layout.cords + cords)
         topology = build_topology(whole)
-        self._contingencies = Contingencies(whole, topology)
+        graph = build_graph(whole, topology)
+        self._contingencies = contingencies_of(switching_state(graph))  # nothing is off now
+        self._elements, self._modules = graph.elements, graph.limits.modules
         self._local = topology.network.other_watts
         self._first = len(layout.machines)
         self._drawn = np.array([m.committed_watts for m in machines.values()])
@@ -93,11 +98,10 @@ class Confirmation:
         self._base[: self._first] = [watts.get(name, 0.0) for name in layout.machines]
         self._rows = len(layout.circuits)
         self._carriers = carriers[: self._rows]
-        self._limit = np.full(len(self._contingencies.elements), np.inf)
+        self._limit = np.full(len(self._elements), np.inf)
         self._limit[: self._rows] = [one.limit for one in self._carriers]
         self._layout = layout
         self._before = self._outcome(self._base)
-        self._modules = self._contingencies.modules
 
     def place(self, number: int) -> ConfirmedPlace:
         """Return what binds one place."""
@@ -134,7 +138,7 @@ class Confirmation:
         return ConfirmedPlace(normal, after, fatal)
 
     def _outcome(self, watts: Floats) -> Outcome:
-        return self._contingencies.outcome(watts, self._local)  # nothing is off now
+        return compute_outcome(self._contingencies, watts, self._local)
 
     def _least(
         self, added: float, row: np.ndarray, case: np.ndarray, amps: tuple[Floats, Floats], ratio: tuple[Floats, Floats]
@@ -155,13 +159,13 @@ class Confirmation:
         return best
 
     def _binding(self, left: float, row: int, case: int, amps: float | None) -> Binding:
-        name = self._contingencies.elements[row]
+        name = self._elements[row]
         lost = None if case < 0 else self._contingencies.cases[case].name
         kind = self._carriers[row].kind if amps is not None else self._power_limit(row)
         return Binding(left, kind, name, None if amps is None else round(amps, 3), lost)
 
     def _power_limit(self, row: int) -> LimitKind:
-        name = self._contingencies.elements[row]
+        name = self._elements[row]
         if row < self._rows:
             kind = self._layout.circuits[name].kind
             return LimitKind.UPS if kind is ElementKind.UPS else LimitKind.TRANSFORMER

@@ -9,16 +9,17 @@ import numpy as np
 
 from api.power import LimitPlan, LossPlan, SurvivorPlan
 from power import thresholds
-from power.network.contingency import Contingencies, Outcome
+from power.network.outcome import Outcome
 from power.site.circuit import Circuit
 from power.site.layout import SiteLayout
 from power.snapshot.documents import plain
 
 
-def losses_of(layout: SiteLayout, contingencies: Contingencies, outcome: Outcome) -> list[LossPlan]:
+def losses_of(layout: SiteLayout, outcome: Outcome) -> list[LossPlan]:
     """Return every loss that puts an element above a limit, or that leaves a node without power."""
     circuits, count = list(layout.circuits.values()), len(layout.circuits)
-    rated = np.full(len(contingencies.elements), np.inf)
+    elements = outcome.state.graph.elements
+    rated = np.full(len(elements), np.inf)
     rated[:count] = [min(c.continuous_amps, c.effective_amps) for c in circuits]
     over = outcome.grown & (outcome.amps > thresholds.SURVIVOR * rated[outcome.row])
     over |= outcome.limit_grown & (outcome.limit_ratio > 1.0)
@@ -26,7 +27,7 @@ def losses_of(layout: SiteLayout, contingencies: Contingencies, outcome: Outcome
     for entry in np.flatnonzero(over).tolist():
         row = int(outcome.row[entry])
         found.setdefault(int(outcome.case[entry]), []).append(
-            _survivor(contingencies.elements[row], circuits[row] if row < count else None, outcome, entry)
+            _survivor(elements[row], circuits[row] if row < count else None, outcome, entry)
         )
     names = list(layout.machines)
     return [
@@ -36,7 +37,7 @@ def losses_of(layout: SiteLayout, contingencies: Contingencies, outcome: Outcome
             overloaded=found.get(number, []),
             unfed=[names[machine] for machine in case.unfed],
         )
-        for number, case in enumerate(contingencies.cases)
+        for number, case in enumerate(outcome.contingencies.cases)
         if number in found or case.unfed
     ]
 
@@ -59,27 +60,17 @@ def _survivor(name: str, circuit: Circuit | None, outcome: Outcome, entry: int) 
     )
 
 
-def limits_of(contingencies: Contingencies, outcome: Outcome) -> Iterator[LimitPlan]:
+def limits_of(outcome: Outcome) -> Iterator[LimitPlan]:
     """Yield the elements with a rating in watts or volt-amperes, now and after the worst loss."""
-    count = len(contingencies.elements)
-    worst, case = contingencies.survivor_limits(outcome)
-    limited = np.isfinite(np.minimum(contingencies.limit_watts, contingencies.limit_volt_amps))
-    for row in range(count):
-        if not limited[row]:
-            continue
+    graph = outcome.state.graph
+    worst, case = outcome.survivor_limits()
+    for row in np.flatnonzero(graph.limits.limited).tolist():
         survivor = float(worst[row])
         yield LimitPlan(
-            id=contingencies.elements[row],
+            id=graph.elements[row],
             watts=round(float(outcome.now.watts[row]), 1),
             load_ratio=round(float(outcome.now_limit_ratio[row]), 4),
             survivor_ratio=None if math.isnan(survivor) else round(survivor, 4),
-            survivor_loss=loss_name(contingencies, int(case[row]), row),
+            survivor_loss=outcome.loss_name(int(case[row]), row),
             alerts=[],
         )
-
-
-def loss_name(contingencies: Contingencies, case: int, row: int) -> str | None:
-    """Return the name of the loss that is an element's worst: `RPP1-A`, `A1 + A2`, or one of its modules."""
-    if case == contingencies.MODULE:
-        return f"one of its {contingencies.modules[row]} modules"
-    return contingencies.cases[case].name if case >= 0 else None

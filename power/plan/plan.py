@@ -15,13 +15,15 @@ from power.devices.breaker import EDGES
 from power.devices.catalogue import SYSTEM_BY_ID, counted_models, key_of
 from power.devices.supply import set_load
 from power.devices.thermal import Heat, steady
-from power.network.contingency import Contingencies, LossKind
+from power.network.contingency import Contingency, LossKind, contingencies_of
+from power.network.graph import build_graph
+from power.network.switching import state_after
 from power.network.topology import SiteTopology, build_topology
 from power.plan.cords import cords_into
 from power.plan.dead_supplies import check as check_supplies
 from power.plan.dead_supplies import separated as dead_supplies_of
 from power.plan.dead_supplies import unnumbered, unplugged
-from power.plan.losses import limits_of, loss_name, losses_of
+from power.plan.losses import limits_of, losses_of
 from power.plan.planned_state import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
 from power.site.ceilings import Ceiling, ceilings
@@ -88,20 +90,21 @@ def make(where: str, site: PowerConfig, suppose: Suppose, rules: FiringIds, heat
     off = {name for name, numbers in dead_supplies.items() if len(numbers) == machines[name].supplies}
     given = np.array([0.0 if n in off else suppose.watts.get(n, m.committed_watts) for n, m in machines.items()])
     committed = np.array([m.committed_watts if m.planned else suppose.watts.get(n, 0.0) for n, m in machines.items()])
-    contingencies = Contingencies(layout, topology)
+    graph = build_graph(layout, topology)
     for name in lose:
-        _known("--lose", name, contingencies.elements)
-    contingencies.lose(lose)
+        _known("--lose", name, graph.elements)
+    switching = state_after(graph, lose)
+    contingencies = contingencies_of(switching)
     if heat is None:
         heat = steady(np.full(len(topology.network.names), suppose.preload))
     known = np.array([m.planned for m in machines.values()], dtype=bool)
     state = evaluate(topology, given, committed, known=known, contingencies=contingencies, heat=heat)
-    dead = {name for name, off in zip(layout.circuits, contingencies.dead, strict=True) if off}
+    dead = {name for name, off in zip(layout.circuits, switching.dead, strict=True) if off}
     nodes, budgets = (
-        _nodes(layout, given, state.machine_watts, committed, dead, contingencies.dark(), dead_supplies),
+        _nodes(layout, given, state.machine_watts, committed, dead, switching.dark, dead_supplies),
         _budgets(layout, state.now.watts),
     )
-    limits = list(limits_of(contingencies, state.outcome))
+    limits = list(limits_of(state.outcome))
     ids = rules([
         state.snapshot,
         _snapshot(SnapshotKind.SUPPLY, "supply_load_ratio", {n.id: n.supply_load for n in nodes}),
@@ -121,7 +124,7 @@ def make(where: str, site: PowerConfig, suppose: Suppose, rules: FiringIds, heat
             list(machines.values()),
             state,
             dead,
-            loss_name(contingencies, int(state.survivor_case[index]), index),
+            state.outcome.loss_name(int(state.survivor_case[index]), index),
             list(ids[SnapshotKind.CIRCUIT].get(circuit.id, ())),
             silent,
         )
@@ -150,13 +153,13 @@ def make(where: str, site: PowerConfig, suppose: Suppose, rules: FiringIds, heat
             )
             for one in limits
         ],
-        losses=losses_of(layout, contingencies, state.outcome),
+        losses=losses_of(layout, state.outcome),
         unknown=silent,
         overloads=overloads,
         notices=[
             *(text for text in layout.notices if text not in stale),
             *overloads,
-            *_together(layout, contingencies),
+            *_together(layout, contingencies.cases),
             *_too_low(suppose.cap, machines),
             *unnumbered(layout, dead_supplies),
             *(
@@ -226,7 +229,7 @@ def _known(where: str, name: str, names: Mapping[str, object] | Sequence[str]) -
         raise ConfigError(where, f"there is no {name!r}", cure)
 
 
-def _together(layout: SiteLayout, contingencies: Contingencies) -> list[str]:
+def _together(layout: SiteLayout, cases: Sequence[Contingency]) -> list[str]:
     """Return notices of nodes on redundant feeds that are dark without one element further up; of feeds on one
     panel and from one source the layout says so itself."""
     feeds: dict[str, set[str]] = {}
@@ -234,7 +237,7 @@ def _together(layout: SiteLayout, contingencies: Contingencies) -> list[str]:
         if layout.circuits[cord.circuit].group is not None:
             feeds.setdefault(cord.machine, set()).add(cord.circuit)
     names, noted, notices = list(layout.machines), set[str](), []
-    for case in contingencies.cases:
+    for case in cases:
         lost = case.lost[0]
         if case.kind is not LossKind.ELEMENT or lost not in layout.circuits:
             continue

@@ -8,9 +8,10 @@ import numpy as np
 
 from api.power import SnapshotKind
 from power.devices.thermal import Heat, cold, seconds_to_trip, used
-from power.network.contingency import Contingencies, Outcome
+from power.network.contingency import Contingencies
 from power.network.feeds import Cords, carry, lost_by_load
 from power.network.flow import Flow, Ints
+from power.network.outcome import Outcome, compute_outcome
 from power.network.topology import SiteTopology
 from power.snapshot.snapshot import PowerSnapshot
 from power.wiring import Flags, Floats, neutral_amps
@@ -48,16 +49,17 @@ def evaluate(
 ) -> PlannedState:
     """Return the state of every circuit when machines draw `machine_watts` at the wall.
 
-    `known` marks machines with a known commitment: others commit to nothing. `contingencies` knows what
-    is off. `heat` is the breakers' present heat; cold when None.
+    `known` marks machines with a known commitment: others commit to nothing. `contingencies`: those of
+    the planned switching state. `heat` is the breakers' present heat; cold when None.
     """
-    network, dead, count = topology.network, contingencies.dead, len(topology.network.names)
-    drawn = contingencies.present_watts(machine_watts)
-    outcome = contingencies.outcome(drawn, network.other_watts)
+    network, switching, count = topology.network, contingencies.state, len(topology.network.names)
+    dead = switching.dead
+    drawn = switching.present_watts(machine_watts)
+    outcome = compute_outcome(contingencies, drawn, network.other_watts)
     now = outcome.now.first(count)
-    committed = contingencies.flow(contingencies.present_watts(committed_watts), network.other_watts).first(count)
-    survivor = contingencies.survivor_amps(outcome)
-    worst_case = outcome.worst(outcome.amps, outcome.grown, len(contingencies.elements))[1][:count]
+    committed = switching.flow(switching.present_watts(committed_watts), network.other_watts).first(count)
+    survivor = outcome.survivor_amps()
+    worst_case = outcome.worst_amps()[1][:count]
     heat = heat or cold(len(network.names))
     seconds = seconds_to_trip(heat, np.where(dead, 0.0, now.highest / network.effective), network.element)
     seconds = np.where(dead[:, None], np.inf, seconds)  # an open circuit can't trip, however hot
@@ -75,7 +77,7 @@ def evaluate(
         "circuit_committed_rated_ratio": np.where(could, committed.highest / network.effective, np.nan),
         "circuit_survivor_continuous_ratio": survivor / network.continuous,
         "circuit_survivor_rated_ratio": survivor / network.effective,
-        **contingencies.circuit_limits(outcome),
+        **outcome.circuit_limits(),
         "circuit_feed_lost": lost_by_load(topology, now.highest, usual.highest).astype(float),
         "circuit_cord_imbalance_ratio": Cords(topology).uneven(dead),
         "circuit_phase_imbalance_ratio": topology.phase_imbalance(now.amps),

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from kilowatch.text.losses import loss_lines
-from power.network.contingency import Contingencies
+from power.network.contingency import contingencies_of
+from power.network.graph import build_graph
+from power.network.outcome import compute_outcome
+from power.network.switching import state_after
 from power.network.topology import build_topology
 from power.plan.plan import Suppose
 from power.site.decode import decode
@@ -99,28 +102,29 @@ def test_all_losses_at_once_are_each_loss_alone(seed: int) -> None:
     """Also beside an element that is out for maintenance; dark elements carry nothing."""
     layout = laid_out(random_site(seed))
     topology = build_topology(layout)
+    graph = build_graph(layout, topology)
     usual = np.array([machine.committed_watts for machine in layout.machines.values()])
     local, count = topology.network.other_watts, len(topology.network.names)
     pick = random.Random(seed)
     out = [[], [pick.choice([name for name in layout.circuits if name not in layout.site.ups])]]
     for before in out:
-        all_at_once = Contingencies(layout, topology)
-        all_at_once.lose(before)
-        outcome = all_at_once.outcome(all_at_once.present_watts(usual), local)
+        state = state_after(graph, before)
+        all_at_once = contingencies_of(state)
+        outcome = compute_outcome(all_at_once, state.present_watts(usual), local)
         assert len(all_at_once.cases) > 1
         for number, case in enumerate(all_at_once.cases):
-            alone = Contingencies(layout, topology)
-            dark = alone.lose([*before, *case.lost])
+            alone = state_after(graph, [*before, *case.lost])
+            dark = alone.dead
             flow = alone.flow(alone.present_watts(usual), local)
             wanted = outcome.now.watts.copy(), outcome.now.highest.copy()
             mine = outcome.case == number
             wanted[0][outcome.row[mine]] = outcome.watts[mine]
             wanted[1][outcome.row[mine]] = outcome.amps[mine]
-            fed = np.append(~dark, np.zeros(len(alone.elements) - count, dtype=bool))
+            fed = np.append(~dark, np.zeros(len(graph.elements) - count, dtype=bool))
             np.testing.assert_allclose(wanted[0][fed], flow.watts[fed], atol=1.0, rtol=1e-3, err_msg=case.name)
             np.testing.assert_allclose(wanted[1][fed], flow.highest[fed], atol=0.01, rtol=1e-3, err_msg=case.name)
             powered = set(topology.network.cord_machine[~dark[topology.network.cord_circuit]].tolist())
-            had = set(topology.network.cord_machine[~all_at_once.dead[topology.network.cord_circuit]].tolist())
+            had = set(topology.network.cord_machine[~state.dead[topology.network.cord_circuit]].tolist())
             assert set(case.unfed) == had - powered
 
 
