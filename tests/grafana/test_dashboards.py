@@ -77,10 +77,15 @@ def test_no_board_is_of_one_maker() -> None:
 
 
 def test_counters_are_only_shown_as_rates() -> None:
-    for where, expr in queries():
-        for name in METRIC.findall(expr):
-            if name in COUNTERS or name.endswith("_total"):
-                assert re.search(rf"(rate|increase)\([^()]*{name}\b", expr), where
+    counters = [
+        (where, expr, name)
+        for where, expr in queries()
+        for name in METRIC.findall(expr)
+        if name in COUNTERS or name.endswith("_total")
+    ]
+    assert counters
+    for where, expr, name in counters:
+        assert re.search(rf"(rate|increase)\([^()]*{name}\b", expr), where
 
 
 def test_every_metric_that_a_board_asks_for_exists() -> None:

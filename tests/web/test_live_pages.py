@@ -148,11 +148,14 @@ async def test_who_may_not_read_a_page_may_not_follow_it(tmp_path: Path) -> None
 
 async def test_every_page_that_follows_the_cluster_has_parts() -> None:
     """The time in the head changes alone, whatever else is on a page."""
+    following = []
     async with door(await lab()) as client:
         for path in PAGES:
             if "{" in path:
                 continue
             _, body, _ = await client.text(path)
             if "data-live" in body:
+                following.append(path)
                 assert 'data-k="top/live"' in body, path
                 assert len(set(re.findall(r'data-k="([^"]+)"', body))) > 3, path
+    assert {"/", "/circuits", "/nodes", "/alerts"} <= {*following}
