@@ -24,7 +24,6 @@ KNOW_INFLUXDB = {
     "aggregator/config.py": "the setting `kind`",
     "aggregator/settings/influx.py": "the settings of the server",
     "aggregator/assembly/store_choice.py": "opens the store that is configured, and inspects its server",
-    "alerts/rules/names.py": "the reading that the alert of the store's problem evaluates",
     "kilowatch/prometheus/self_alerts.py": "the same alert over the store's own metrics",
     "kilowatch/cli/influx.py": "the command `kilowatch influx`",
     "kilowatch/stack/start_line.py": "says at the start where the frames are stored",
