@@ -27,7 +27,7 @@ INSERTED = (
     ("telemetry/wire/inventory.py", "    pools: tuple[", "    drives: tuple[Drive, ...] = ()\n"),
     (
         "telemetry/wire/tables.py",
-        "    )\n}  # fmt: skip",
+        '    )\n}\n"""By table.',
         """\
         TableKind(
             table=Table.DRIVE,
