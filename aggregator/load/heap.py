@@ -18,8 +18,9 @@ _BEFORE = gc.get_threshold()
 
 def fill_heap() -> None:
     """Collect no garbage until `keep_heap`: what a start loads and restores stays."""
-    gc.collect()
-    gc.disable()
+    if gc.isenabled():  # else nobody has collected what was loaded, and it stays
+        gc.collect()
+        gc.disable()
 
 
 def keep_heap() -> None:

@@ -43,16 +43,20 @@ class JobMonths:
         """`root`: the data folder."""
         self._folder = root / FOLDER
         self._looked_at = -EVERY_NS
+        self.due_at: int | None = None
+        """When it was found last that a month may be missing, ns since 1970; None where none was."""
         self._final: set[str] = set()
         """Months whose file is as the store is, and not looked at again before a restart: a job of long ago
         does not change."""
 
     def is_due(self, connection: ReadConnection, now: int) -> bool:
         """Return whether it is time to look, and a job ended in a month that is over; ns since 1970."""
+        self.due_at = None
         if 0 <= now - self._looked_at < EVERY_NS:
             return False
         self._looked_at = now
-        return ended_before(connection, _until(now))
+        self.due_at = now if ended_before(connection, _until(now)) else None
+        return self.due_at is not None
 
     def make(self, reader: EngineReader, now: int) -> list[str]:
         """Make the files that are missing or old; return their months. Raises `StoreError` or `OSError`."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -85,13 +86,14 @@ class LedgerStore:
         """Lost files of which nothing is missing any more."""
         self._folding = Folding(config.checkpoint_bytes)
         self._job_months = JobMonths(folder)
-        self._months_at: int | None = None
-        """When it was found that a month of jobs may be missing in Parquet, until that is done."""
+        self._at_opening: dict[str, Any] = {}
+        """What the opening has read, by method, for the first call of each before the first change."""
         self._begin()
 
     def write(self, batch: Batch) -> int:
         """Store a batch in one transaction; return how many frames were new."""
         self._ready()
+        self._at_opening.clear()
         frames = batch.frames
         fresh = self._stored.fresh(frames)
         new = int(fresh.sum())
@@ -149,12 +151,8 @@ class LedgerStore:
     def known(self) -> StoredState:
         """Return the runs and devices that have a number already."""
         self._ready()
-        runs = self._engine.rows("select id, node, session from runs")
-        devices = self._engine.rows('select id, node, key, "index", name from devices')
-        return StoredState(
-            [CollectorRun(*row) for row in runs],
-            [StoredDevice(row[0], row[1], row[2], None if row[3] < 0 else row[3], row[4]) for row in devices],
-        )
+        found: StoredState = self._at_opening.pop("known", None) or _read_known(self._engine)
+        return found
 
     def accounted(self) -> dict[tuple[str, int], IntervalSet]:
         """Return which frames of each (node, session) are stored or recorded as holes."""
@@ -165,7 +163,8 @@ class LedgerStore:
         """Return the newest inventory of each node, that of the node known longest first; one that can't
         be read any more is left out."""
         self._ready()
-        return read_inventories(self._engine)
+        found: list[Inventory] = self._at_opening.pop("inventories", None) or read_inventories(self._engine)
+        return found
 
     def events(self, start: int, end: int, node: str | None, kind: str | None, limit: int) -> list[StoredEvent]:
         """Return events, newest first; one that can't be read any more is left out."""
@@ -193,6 +192,7 @@ class LedgerStore:
     def write_jobs(self, jobs: Sequence[StoredJob]) -> None:
         """Store jobs in one transaction, each in place of what is stored of it."""
         self._ready()
+        self._at_opening.clear()
         if jobs:
             with self._engine.transaction():
                 write_jobs(self._engine, jobs)
@@ -200,7 +200,8 @@ class LedgerStore:
     def open_jobs(self) -> list[StoredJob]:
         """Return the jobs that a start goes on with: those that last, and those whose energy is still to be counted."""
         self._ready()
-        return open_jobs(self._engine)
+        found: list[StoredJob] = self._at_opening.pop("open jobs", None) or open_jobs(self._engine)
+        return found
 
     def jobs_of(self, keys: Sequence[JobKey]) -> list[StoredJob]:
         """Return the jobs of some keys, as far as they are stored."""
@@ -278,6 +279,7 @@ class LedgerStore:
         """Do one piece of upkeep between two commits; return whether there is more to do now, by
         `seal` first."""
         self._ready()
+        self._at_opening.clear()
         self._engine.evict()
         self._refill(now)
         self._retain(now)  # before sealing: a disk must not fill while hours are being sealed
@@ -293,8 +295,7 @@ class LedgerStore:
             return True
         with self._engine.transaction():
             move_past(self._engine, now)
-        self._months_at = now if self._job_months.is_due(self._engine, now) else None
-        return self._months_at is not None
+        return self._job_months.is_due(self._engine, now)
 
     def _retain(self, now: int) -> None:
         if now - self._retained_at < RETAIN_EVERY_NS and now >= self._retained_at:
@@ -372,10 +373,10 @@ class LedgerStore:
         if sealer is not None and not sealer.made:
             with self._abandon_on_error(sealer):
                 sealer.step()
-        elif sealer is None and self._months_at is not None:
+        elif sealer is None and self._job_months.due_at is not None:
             try:
                 with self._engine.reader() as reader:
-                    made = self._job_months.make(reader, self._months_at)
+                    made = self._job_months.make(reader, self._job_months.due_at)
             except OSError as error:
                 raise StoreError(f"{self._root}: can't write jobs to Parquet: {error.strerror}") from error
             if made:
@@ -429,8 +430,12 @@ class LedgerStore:
         """Read what a start needs; a database that opens and can't be read is set aside, and another begun."""
         try:
             self._load()
-            for read in (self.known, self.inventories, self.open_jobs):
-                read()
+            engine = self._engine
+            self._at_opening = {
+                "known": _read_known(engine),
+                "inventories": read_inventories(engine),
+                "open jobs": open_jobs(engine),
+            }
         except OSError:  # of the folder, not of the database
             raise
         except Exception as error:  # noqa: BLE001 - whatever damaged rows do to those who read them
@@ -469,6 +474,15 @@ class LedgerStore:
         self._runs = {(node, session): run for run, node, session in engine.rows("select id, node, session from runs")}
         self._stored = StoredSpans(accounted_runs(engine, frame_tables))
         self._opened = engine.opened
+
+
+def _read_known(engine: DuckEngine) -> StoredState:
+    runs = engine.rows("select id, node, session from runs")
+    devices = engine.rows('select id, node, key, "index", name from devices')
+    return StoredState(
+        [CollectorRun(*row) for row in runs],
+        [StoredDevice(row[0], row[1], row[2], None if row[3] < 0 else row[3], row[4]) for row in devices],
+    )
 
 
 # Into the tables that are not bound to a period: names, inventories, events and holes.
