@@ -51,8 +51,10 @@ def tile(
 
 
 def tiles(*each: str) -> str:
-    """Return tiles as a row; empty ones are left out."""
-    return f'<div class="tiles">{"".join(each)}</div>'
+    """Return tiles as a row; empty ones are left out. Their number is said first: a page is painted while it comes, and the
+    last tile would push the others aside."""
+    shown = [*filter(None, each)]
+    return f'<div class="tiles of{len(shown)}">{"".join(shown)}</div>'
 
 
 def figure_tile(figure: DeviceFigure, *, drawn: str = "") -> str:
