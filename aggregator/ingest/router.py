@@ -490,9 +490,7 @@ class MessageRouter:
 
     def _compare_held_ring(self, node: NodeTracker, now: float, wall: int) -> None:
         held = self._newcomers.release(node.name)
-        if Topic.STATUS in held:
-            self._status(node, held[Topic.STATUS], now, wall)
-        for kind in (Topic.INVENTORY, Topic.JOBS):
+        for kind in (Topic.STATUS, Topic.INVENTORY, Topic.JOBS):
             self._process_held(node, kind, held.get(kind, b""), now, wall)
 
     def _backfill(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
@@ -542,9 +540,10 @@ class MessageRouter:
             self._newcomers.hold(node.name, Topic.JOBS, payload, now)
 
     def _process_held(self, node: NodeTracker, kind: Topic, payload: bytes, now: float, wall: int) -> None:
-        """Apply an inventory or a list of jobs that was held; one that is refused is no fault of what came with it."""
+        """Apply a message that was held; one that is refused is no fault of what came with it, nor of the first frame."""
+        apply = {Topic.STATUS: self._status, Topic.INVENTORY: self._inventory, Topic.JOBS: self._job_list}[kind]
         try:
-            (self._inventory if kind is Topic.INVENTORY else self._job_list)(node, payload, now, wall)
+            apply(node, payload, now, wall)
         except Exception as error:  # noqa: BLE001 - as in `receive`
             self._refuse(error, f"{node.name}/{kind}", payload, now, wall, node)
 

@@ -109,6 +109,19 @@ def test_frames_of_a_new_session_are_kept_though_the_status_that_is_held_is_of_t
     assert feed.stats.frames_lost == feed.stats.frames_lost_claimed == 0
 
 
+def test_a_first_frame_is_stored_though_the_status_that_is_held_cant_be_true(tmp_path: Path) -> None:
+    """It was accounted for already: nobody would have asked for it again."""
+    first, second = inventories(2)
+    feed = with_room_for(tmp_path, first)
+    feed.inventory(first)
+    feed.publish(second.node, Topic.STATUS, status(1, FrameSpan(1, 0, 10**9)))
+    feed.inventory(second)
+    send_frame(feed, second, 5)
+    assert feed.stats.dropped == {"malformed": 1}
+    assert feed.commit() == 1
+    assert feed.fleet.nodes[second.node].seq == 5
+
+
 def test_a_frame_that_came_before_the_inventory_was_held_is_stored_with_the_next(tmp_path: Path) -> None:
     first, second = inventories(2)
     feed = with_room_for(tmp_path, first)
