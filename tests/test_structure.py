@@ -397,7 +397,7 @@ def test_every_test_asserts_something() -> None:
 
 
 def test_a_test_without_an_assertion_is_found(tmp_path: Path) -> None:
-    """One that asserts by a function or a method, here or in another file, is none."""
+    """A test that asserts by a function or a method, here or in another file, is none."""
     file = tmp_path / "test_some.py"
     file.write_text(
         """

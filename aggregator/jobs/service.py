@@ -78,7 +78,7 @@ class JobService:
         self.aside = Isolation(PartKind.JOBS)
         """Nodes, and jobs by `node/scheduler id`, on which an error of our own was raised; the others go on."""
         self.energy = JobEnergy(self.ledger, self.meter, months)
-        """What each job used of each GPU."""
+        """Energy and use of each GPU by each job."""
         self._currency, self._shares = currency, shares
         self._faults: dict[JobKey, Counter[str]] = {}
         self.writes = WriteTimes()

@@ -87,7 +87,7 @@ class LedgerStore:
         self._folding = Folding(config.checkpoint_bytes)
         self._job_months = JobMonths(folder)
         self._at_opening: dict[str, Any] = {}
-        """What the opening has read, by method, for the first call of each before the first change."""
+        """Answers that the opening has read, by method, for the first call of each before the first change."""
         self._begin()
 
     def write(self, batch: Batch) -> int:

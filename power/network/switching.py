@@ -47,7 +47,7 @@ class SwitchingState:
     line_weight: Floats
     """Part of its child's power that enters by each line."""
     weights: Sequence[Floats]
-    """The same of the lines of each of the network's climbs."""
+    """Parts of a child's power by line, of each of the network's climbs."""
     steps: Sequence[Climb]
     """The network's climbs, without the losses of UPSs in bypass."""
     lines: Climb

@@ -143,7 +143,7 @@ def test_every_route_is_in_the_document_and_the_other_way_round() -> None:
 
 
 def test_the_operations_of_every_module_are_listed() -> None:
-    """Those of a module that `aggregator.http.operations` lacks would not be served."""
+    """Operations of a module that `aggregator.http.operations` lacks would not be served."""
     modules = [import_module(f"aggregator.http.{each.name}") for each in iter_modules(aggregator.http.__path__)]
     assert {op for module in modules for op in getattr(module, "OPERATIONS", ())} == set(OPERATIONS)
 

@@ -29,7 +29,7 @@ GPUS = 8
 
 
 def inventories(nodes: int) -> list[Inventory]:
-    """What collectors of machines of 8 GPUs, with their links and ports, say of them."""
+    """Return inventories of machines of 8 GPUs, with their links and ports, as collectors send them."""
     fleet = cluster(scenario("fleet", nodes=nodes, gpus=GPUS, seed=7, faults=""))
     found = (simulated_inventory(fleet, fleet.node(name)) for name in fleet.scenario.nodes)
     return [msgspec.structs.replace(each, session=1) for each in found]
@@ -43,7 +43,7 @@ def send_frame(feed: Feed, found: Inventory, seq: int = 0) -> None:
 
 
 def commands(feed: Feed) -> list[CommandKind]:
-    """What is requested of nodes within the next seconds."""
+    """Return the kinds of commands that are sent to nodes within the next seconds."""
     asked = []
     for _ in range(3):
         asked += [each.command.kind for each in feed.ingest.drain_commands(feed.now)]
@@ -98,7 +98,7 @@ def test_what_a_node_had_before_its_first_frame_is_requested_once_its_held_inven
 
 
 def test_frames_of_a_new_session_are_kept_though_the_status_that_is_held_is_of_the_one_before(tmp_path: Path) -> None:
-    """What it does not name would be lost, were it compared before the frame is accounted for."""
+    """Frames that a status does not name are lost, were it compared before the frame is accounted for."""
     first, second = inventories(2)
     feed = with_room_for(tmp_path, first)
     feed.inventory(first)
@@ -110,7 +110,7 @@ def test_frames_of_a_new_session_are_kept_though_the_status_that_is_held_is_of_t
 
 
 def test_a_first_frame_is_stored_though_the_status_that_is_held_cant_be_true(tmp_path: Path) -> None:
-    """It was accounted for already: nobody would have asked for it again."""
+    """The frame was accounted for already: nobody would have asked for it again."""
     first, second = inventories(2)
     feed = with_room_for(tmp_path, first)
     feed.inventory(first)
@@ -135,7 +135,7 @@ def test_a_frame_that_came_before_the_inventory_was_held_is_stored_with_the_next
 
 
 def test_without_a_frame_a_node_that_is_shown_stays_and_one_that_is_held_is_forgotten(tmp_path: Path) -> None:
-    """It comes back with its next frame, which requests what was forgotten."""
+    """The node comes back with its next frame, which requests the inventory again."""
     first, second = inventories(2)
     feed = with_room_for(tmp_path, first)
     feed.inventory(first)
