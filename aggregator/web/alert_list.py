@@ -82,7 +82,7 @@ def _incident(one: Incident, now: int) -> tuple[str, ...]:
 def incidents_part(incidents: Sequence[Incident], now: int) -> str:
     """Return the worst of the open incidents as a short list."""
     if not incidents:
-        return "<p>No incident is open.</p>"
+        return '<p class="no-incident">No incident is open.</p>'
     rows = "".join(
         f"<li>{badge(one.severity, one.severity)}{link(one.title or one.key, 'incidents', one.key)}"
         f'<span class="ago">{duration(max(0, now - one.onset) / 1e9)}</span>'

@@ -384,6 +384,7 @@ def test_any_member_counts_the_draw_of_all_nodes_whoever_dies(loop: Loop) -> Non
         "idle GPUs of all", lambda: {each["node"] for each in bill_at(loop.members[0])["idle"]} == set(loop.nodes)
     )
     assert bill_at(loop.members[0])["missing"] == []
+    loop.until("energy measured", lambda: min(bill_at(name).get("kwh_measured", 0) for name in loop.members) > 0)
     killed = loop.holder(loop.nodes[0])
     loop.kill(killed)
     rest = [name for name in loop.members if name != killed]
