@@ -88,7 +88,7 @@ class Hall:
         (packages,) = home.glob("lib/python*/site-packages")
         (packages / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
         pip = home / "bin/pip"
-        pip.write_text('#!/bin/sh\nexec /opt/kilowatch/bin/python -m pip --disable-pip-version-check -q "$@"\n')
+        pip.write_text('#!/bin/sh\nexec /opt/kilowatch/bin/python -m pip --disable-pip-version-check "$@"\n')
         pip.chmod(0o755)
         machine.type("/opt/kilowatch/bin/pip install --no-deps --ignore-installed kilowatch")
         machine.type("ln -s /opt/kilowatch/bin/kilowatch /usr/local/bin/kilowatch")
@@ -100,12 +100,13 @@ class Hall:
 
     def upgrade(self, machine: Machine, service: str) -> None:
         """Upgrade a machine as the page says; the new release has checked the settings before it is restarted."""
+        said = ""
         for command in upgrading(service):
             if command == f"systemctl restart {service}":
-                assert self.release(machine) == NEW
+                assert self.release(machine) == NEW, said
                 machine.type(f"kill -0 $(cat /run/{service}.pid)")  # what runs is not touched before
             if not command.startswith("kilowatch nodes list"):
-                machine.type(command)
+                said += machine.type(command)
 
     def releases(self) -> dict[str, tuple[str, bool]]:
         """Release of each node by `kilowatch nodes list`, and whether it is marked as older."""
@@ -206,8 +207,8 @@ def set_up(hall: Hall) -> None:
     log = head.path("/var/log/kilowatch-aggregator.log")
     with head.taken(9400):
         head.type("systemctl enable --now kilowatch-aggregator")
-        wait_until(lambda: log.exists() and "Error: " in log.read_text(), "it says that the port is taken", SECONDS)
-        assert "127.0.0.1:9400" in log.read_text()
+        taken = re.compile(r"(?m)^Error: .*127\.0\.0\.1:9400")
+        wait_until(lambda: log.exists() and taken.search(log.read_text()), "it says that the port is taken", SECONDS)
     head.type("systemctl restart kilowatch-aggregator")
     hall.collect(first, "dgx01")
     hall.collect(second, "dgx02")
