@@ -44,6 +44,8 @@ ROOTS_HOME = pwd.getpwuid(0).pw_dir
 SECONDS = 120.0
 USER = 1000
 """Id of a user that is not root."""
+_PATH = os.pathsep.join(each for each in os.get_exec_path() if not Path(each).is_relative_to(sys.prefix))
+"""Without the environment of the tests, which may be activated: its kilowatch would be found first."""
 _NEW_NETWORK = 0x40000000
 _NAMESPACES = ("--net", "--mount", "--pid", "--uts")
 _TOOLS = ("unshare", "nsenter", "ip", "mount", "chroot", "setpriv")
@@ -128,7 +130,7 @@ class Machine:
         self._user = user
         self.home = Path("/home") / user if user != "root" else Path("/root")
         self.environment = {
-            "HOME": str(self.home), "USER": user, "PATH": os.environ["PATH"], "TERM": "xterm-256color",
+            "HOME": str(self.home), "USER": user, "PATH": _PATH, "TERM": "xterm-256color",
             "LANG": "C.UTF-8", **environment,
         }  # fmt: skip
         self.boot()
