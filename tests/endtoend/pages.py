@@ -44,8 +44,8 @@ ROOTS_HOME = pwd.getpwuid(0).pw_dir
 SECONDS = 120.0
 USER = 1000
 """Id of a user that is not root."""
-_PATH = os.pathsep.join(each for each in os.get_exec_path() if not Path(each).is_relative_to(sys.prefix))
-"""Without the environment of the tests, which may be activated: its kilowatch would be found first."""
+_PATH = f"/usr/local/bin{os.pathsep}{os.environ['PATH']}"
+"""What the pages install comes first: an environment that is activated here may have a kilowatch of its own."""
 _NEW_NETWORK = 0x40000000
 _NAMESPACES = ("--net", "--mount", "--pid", "--uts")
 _TOOLS = ("unshare", "nsenter", "ip", "mount", "chroot", "setpriv")
