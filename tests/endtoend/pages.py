@@ -45,7 +45,7 @@ SECONDS = 120.0
 USER = 1000
 """Id of a user that is not root."""
 _PATH = f"/usr/local/bin{os.pathsep}{os.environ['PATH']}"
-"""What the pages install comes first: an environment that is activated here may have a kilowatch of its own."""
+"""Programs that the pages install come first: an environment that is activated here may have a kilowatch of its own."""
 _NEW_NETWORK = 0x40000000
 _NAMESPACES = ("--net", "--mount", "--pid", "--uts")
 _TOOLS = ("unshare", "nsenter", "ip", "mount", "chroot", "setpriv")

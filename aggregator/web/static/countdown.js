@@ -21,7 +21,8 @@ function tick() {
   }
 }
 
-// An update, each two seconds, is a tick too: this long after it the next one would come, were the page not painted anew already.
+// Milliseconds between two ticks. An update, every two seconds, is a tick too: it comes before the second one that follows the
+// last update, so that the page is not painted twice within a moment.
 const EVERY = 1030;
 let ticking = 0;
 
