@@ -9,9 +9,9 @@ intervals reads as the gap `stale`. Not thread-safe: one loop owns it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import SCHEMA, Block
 from telemetry.wire.tables import KINDS
 
+T = TypeVar("T")
 STALE_INTERVALS = 3.0
 """Intervals after which a value is stale."""
 
@@ -120,6 +121,55 @@ class Matrix:
         return values
 
 
+class NodeColumns:
+    """The state of each node, by its row in the table of nodes: an array an attribute."""
+
+    __slots__ = "clock_offset", "interval", "online", "sampled_at", "seen", "seq", "session"
+
+    def __init__(self, rows: int = 64) -> None:
+        self.interval = np.ones(rows)
+        self.online = np.zeros(rows, np.bool_)
+        self.seen = np.full(rows, -np.inf)
+        self.sampled_at = np.zeros(rows, np.int64)
+        self.clock_offset = np.zeros(rows, np.int64)
+        self.session = np.zeros(rows, np.int64)
+        self.seq = np.full(rows, -1, np.int64)
+
+    def grow(self, capacity: int) -> None:
+        """Make room for at least `capacity` rows."""
+        rows = len(self.seen)
+        if capacity > rows:
+            other = NodeColumns(max(capacity, 2 * rows))
+            for name in self.__slots__:
+                getattr(other, name)[:rows] = getattr(self, name)
+                setattr(self, name, getattr(other, name))
+
+    def copy_row(self, row: int, other: NodeColumns, at: int) -> None:
+        """Make a row that of another."""
+        for name in self.__slots__:
+            getattr(self, name)[row] = getattr(other, name)[at]
+
+
+_NOTHING_KNOWN = NodeColumns(1)
+
+
+class NodeColumn(Generic[T]):
+    """An attribute of a node that is in its fleet's columns."""
+
+    def __init__(self, kind: Callable[[Any], T]) -> None:
+        self._kind = kind
+        self._name = ""
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, node: Node, _owner: type) -> T:
+        return self._kind(getattr(node.columns, self._name)[node.place])
+
+    def __set__(self, node: Node, value: T) -> None:
+        getattr(node.columns, self._name)[node.place] = value
+
+
 @dataclass(slots=True)
 class Node:
     """A node of the fleet: its rows, and the state of its collector."""
@@ -129,21 +179,35 @@ class Node:
     """Rows of the node in each table."""
     row: int
     """Its row in the table of nodes."""
-    interval: float = 1.0
+    columns: NodeColumns
+    """Of the fleet, while it is in it."""
+    place: int
+    """Its row in `columns`."""
     slow_interval: float = 15.0
-    online: bool = False
     ended: bool = False
     """Whether its collector ended in order, so that its silence is no fault."""
-    seen: float = -np.inf
-    """Time at which the last live frame came, monotonic seconds of the owner."""
-    sampled_at: int = 0
-    """When that frame was sampled, ns since 1970: by the node's clock, unless that is far off."""
-    clock_offset: int = 0
-    """ns that were added to the node's clock because it is far off."""
-    session: int = 0
-    seq: int = -1
     unheard: bool = False
     """Whether the aggregator that has it does not answer, so that nothing is known of it."""
+
+    interval = NodeColumn(float)
+    """Seconds between two frames."""
+    online = NodeColumn(bool)
+    seen = NodeColumn(float)
+    """Time at which the last live frame came, monotonic seconds of the owner; -inf before the first."""
+    sampled_at = NodeColumn(int)
+    """When that frame was sampled, ns since 1970: by the node's clock, unless that is far off; 0 before the first."""
+    clock_offset = NodeColumn(int)
+    """ns that were added to the node's clock because it is far off."""
+    session = NodeColumn(int)
+    """Session of the last live frame."""
+    seq = NodeColumn(int)
+    """Number of it; -1 before the first."""
+
+    def leave(self) -> None:
+        """Keep what is known of it, for those who still have it; its row becomes free."""
+        own = NodeColumns(1)
+        own.copy_row(0, self.columns, self.place)
+        self.columns, self.place = own, 0
 
 
 @dataclass(slots=True)
@@ -159,8 +223,11 @@ class Fleet:
     """Row of each GPU."""
     free: dict[Table, list[slice]] = field(default_factory=lambda: {table: [] for table in Table})
     """Rows without a device: spans in order that do not touch each other."""
+    columns: NodeColumns = field(default_factory=NodeColumns)
     version: int = 0
     """Incremented whenever a row gets another meaning."""
+    _node_rows: tuple[int, npt.NDArray[np.intp]] = field(default=(-1, np.zeros(0, np.intp)), repr=False, compare=False)
+    """By `version`."""
     _of_table: dict[Table, list[Matrix]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -184,13 +251,12 @@ class Fleet:
         if node is not None:
             self.remove(inventory.node)
         rows = {table: self._allocate(table, kind.count(inventory)) for table, kind in KINDS.items()}
-        node = Node(inventory, rows, rows[Table.NODE].start)
+        row = rows[Table.NODE].start
+        self.columns.grow(row + 1)
+        self.columns.copy_row(row, _NOTHING_KNOWN if before is None else before.columns, 0)
+        node = Node(inventory, rows, row, self.columns, row)
         if before is not None:
-            node.interval, node.slow_interval = before.interval, before.slow_interval
-            node.online, node.session, node.seq = before.online, before.session, before.seq
-            node.ended = before.ended
-            node.seen, node.sampled_at = before.seen, before.sampled_at
-            node.clock_offset = before.clock_offset
+            node.slow_interval, node.ended = before.slow_interval, before.ended
         self.nodes[inventory.node] = node
         self._name_rows(node)
         self.set_intervals(node, node.interval, node.slow_interval)
@@ -207,6 +273,7 @@ class Fleet:
     def remove(self, name: str) -> None:
         """Remove a node and free its rows."""
         node = self.nodes.pop(name)
+        node.leave()
         for table, rows in node.rows.items():
             for matrix in self._of_table[table]:
                 matrix.clear(rows)
@@ -232,6 +299,14 @@ class Fleet:
         matrix.gauges[rows] = gauges
         matrix.counters[rows] = counters
         matrix.seen[rows] = now
+
+    def node_rows(self) -> npt.NDArray[np.intp]:
+        """Return the rows of all nodes in the table of nodes, in the order of `nodes`."""
+        version, rows = self._node_rows
+        if version != self.version:
+            rows = np.fromiter((node.row for node in self.nodes.values()), np.intp, len(self.nodes))
+            self._node_rows = self.version, rows
+        return rows
 
     def size(self, table: Table) -> int:
         """Return the number of rows of a table, free ones included."""

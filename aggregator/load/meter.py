@@ -154,8 +154,8 @@ class ArrivalClock:
         if now - self._half_began >= REMEMBERED_SECONDS / 2:
             self._half_began = now
             self._least = np.stack((self._least[1], np.full(len(self._nodes), np.inf)))
-        seen = np.array([node.seen for node in self._nodes], np.float64)
-        sampled = np.array([node.sampled_at for node in self._nodes], np.float64) / 1e9
+        rows = fleet.node_rows()
+        seen, sampled = fleet.columns.seen[rows], fleet.columns.sampled_at[rows] / 1e9
         new = (sampled != self._sampled) & (sampled > 0)
         lag = seen - sampled
         self._least[:, new & (sampled < self._sampled)] = np.inf

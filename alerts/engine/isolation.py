@@ -59,6 +59,7 @@ class FleetWithout:
                 {table: list(entries) for table, entries in fleet.devices.items()},
                 fleet.by_uuid,
                 fleet.free,
+                fleet.columns,
                 -1 - self._made,
             )
             for name in left_out:

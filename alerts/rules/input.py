@@ -134,12 +134,17 @@ class FleetSnapshot:
         ages, intervals = np.full(size, np.nan), np.ones(size)
         last = self._heard = np.full(size, np.nan)
         if nodes:
-            rows = np.fromiter((node.row for node in nodes), np.intp)
-            heard = np.fromiter((node.seen for node in nodes), np.float64)
+            rows, columns = self._rows_of(nodes), self.fleet.columns
+            heard = columns.seen[rows]
             last[rows] = heard
             ages[rows] = np.maximum(self.now - np.maximum(heard, self.listening_since) - self.behind, 0.0)
-            intervals[rows] = np.fromiter((node.interval for node in nodes), np.float64)
+            intervals[rows] = columns.interval[rows]
         return ages, intervals
+
+    def _rows_of(self, nodes: Sequence[Node]) -> npt.NDArray[np.intp]:
+        if len(nodes) == len(self.fleet.nodes):
+            return self.fleet.node_rows()
+        return np.fromiter((node.row for node in nodes), np.intp, len(nodes))
 
     def _of_nodes(self, read: Callable[[Sequence[Node]], Outcome]) -> Outcome:
         """Return what is read of all nodes together; where that raises, of those of which it can be read."""
@@ -187,12 +192,10 @@ class FleetSnapshot:
 
     def _skew_of(self, nodes: Sequence[Node]) -> Floats:
         skew = np.full(self.fleet.size(Table.NODE), np.nan)
-        heard = [node for node in nodes if node.sampled_at and node.seen > -np.inf]
-        if heard:
-            count = len(heard)
-            rows = np.fromiter((node.row for node in heard), np.intp, count)
-            seen = np.fromiter((node.seen for node in heard), np.float64, count)
-            theirs = np.fromiter((node.sampled_at - node.clock_offset for node in heard), np.int64, count)
+        if nodes:
+            rows, columns = self._rows_of(nodes), self.fleet.columns
+            rows = rows[(columns.sampled_at[rows] != 0) & np.isfinite(columns.seen[rows])]
+            seen, theirs = columns.seen[rows], columns.sampled_at[rows] - columns.clock_offset[rows]
             ours = self.wall - ((self.now - seen) * 1e9).astype(np.int64)
             skew[rows] = (theirs - ours) / 1e9
         return skew
