@@ -709,7 +709,7 @@ class Aggregator(SingleView):
             await self._save_use(math.inf)
 
     async def _commit(self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event) -> None:
-        self.stats.holes_open = ingest.ledger.missing()
+        self.stats.holes_open = ingest.ledger.missing
         # A batch stays until it is written, whatever ends this task meanwhile.
         batch = self._batch = self._batch or ingest.drain_batch(time.time_ns())
         if batch and not await store.write(batch, stop):

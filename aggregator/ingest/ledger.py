@@ -46,7 +46,7 @@ class SessionAccount:
             self._open(seq - end - 1)
             self.end = seq
         else:
-            self.missing -= 1
+            self._found(1)
         return True
 
     def exists(self, last: int) -> None:
@@ -61,7 +61,7 @@ class SessionAccount:
         holes = []
         for begin, end in self.have.missing(max(0, first), last):
             self.have.add_span(begin, end)
-            self.missing -= end - begin + 1
+            self._found(end - begin + 1)
             holes.append(Hole(self.node, self.session, begin, end, reason))
         return holes
 
@@ -85,9 +85,20 @@ class SessionAccount:
         """Return the missing spans, oldest first."""
         return self.have.missing(0, self.end) if self.missing else []
 
+    def move(self, ledger: FrameLedger) -> None:
+        """Make it one of another ledger."""
+        self._ledger.missing -= self.missing
+        self._ledger = ledger
+        ledger.missing += self.missing
+
     def _open(self, count: int) -> None:
         self.missing += count
+        self._ledger.missing += count
         self._ledger.opened.append(self)
+
+    def _found(self, count: int) -> None:
+        self.missing -= count
+        self._ledger.missing -= count
 
 
 class FrameLedger:
@@ -95,6 +106,8 @@ class FrameLedger:
 
     def __init__(self) -> None:
         self._nodes: dict[str, dict[int, SessionAccount]] = {}
+        self.missing = 0
+        """Frames that are missing over the fleet."""
         self.opened: list[SessionAccount] = []
         """Accounts in which frames have become missing since this list was last emptied; an
         account may be in it twice."""
@@ -113,7 +126,9 @@ class FrameLedger:
 
     def remove(self, node: str) -> None:
         """Remove the accounts of a node."""
-        self._nodes.pop(node, None)
+        other = FrameLedger()
+        for account in self._nodes.pop(node, {}).values():
+            account.move(other)
 
     def find(self, node: str, session: int) -> SessionAccount | None:
         """Return a session's account if there is one."""
@@ -131,7 +146,9 @@ class FrameLedger:
         """Begin an account with what the store has committed."""
         account.have = IntervalSet(stored)
         account.end = stored.end
-        account.missing = stored.end + 1 - len(stored)
+        missing = stored.end + 1 - len(stored)
+        self.missing += missing - account.missing
+        account.missing = missing
         if account.missing:
             self.opened.append(account)
 
@@ -151,7 +168,3 @@ class FrameLedger:
             elif account.session != current and account.missing:
                 holes += account.lose(0, account.end, "ring_overflow")
         return holes
-
-    def missing(self) -> int:
-        """Return how many frames are missing over the fleet."""
-        return sum(account.missing for account in self)

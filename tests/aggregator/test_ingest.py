@@ -245,7 +245,7 @@ def test_holes_are_asked_for_and_what_is_gone_is_counted(feed: Feed) -> None:
     assert feed.commit() == 4
     assert feed.stats.frames_lost == 2
     assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 5)])}
-    assert feed.ingest.ledger.missing() == 0
+    assert feed.ingest.ledger.missing == 0
 
 
 def test_frames_of_a_node_that_never_sent_one_are_claimed_and_not_lost(feed: Feed) -> None:
@@ -275,7 +275,7 @@ def test_old_sessions_can_be_left_alone(tmp_path: Path) -> None:
     feed = Feed(tmp_path / "data", backfill=BackfillConfig(max_age_seconds=60))
     feed.hello("a", session=9, ring=(FrameSpan(8, 0, 999),))
     assert feed.stats.frames_lost_claimed == 939
-    assert feed.ingest.ledger.missing() == 61
+    assert feed.ingest.ledger.missing == 61
 
 
 def test_without_room_the_newest_still_shows_and_the_rest_is_missing(tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_a_corrupt_number_does_not_make_all_true_frames_look_old(feed: Feed) -> 
     feed.send("a", 2)
     feed.flush()
     assert feed.stats.dropped == {"malformed": 1}
-    assert feed.ingest.ledger.missing() == 0
+    assert feed.ingest.ledger.missing == 0
     assert shown(feed, "GPU-a-0") == values("a", 0, 2)[0]
 
 
@@ -407,7 +407,7 @@ def test_a_node_may_have_counted_on_while_it_was_not_heard(feed: Feed) -> None:
     feed.send("a", 86_400)
     feed.flush()
     assert feed.stats.dropped == {}
-    assert feed.ingest.ledger.missing() == 86_399
+    assert feed.ingest.ledger.missing == 86_399
 
 
 def test_nodes_count_on_while_our_machine_is_suspended(feed: Feed) -> None:

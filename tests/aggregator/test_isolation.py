@@ -243,7 +243,7 @@ def test_a_node_on_whose_frames_a_flush_raises_costs_no_other(tmp_path: Path, mo
     assert feed.fleet.nodes["b"].seq == 1
     feed.send("b", 0)
     feed.commit()
-    assert feed.ingest.ledger.missing() == 0
+    assert feed.ingest.ledger.missing == 0
     feed.store.close()
 
 

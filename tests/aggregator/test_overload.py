@@ -96,7 +96,7 @@ def assert_complete(feed: Feed, count: int) -> None:
             wanted = [None if np.isnan(number) else number for number in table[:, column]]
             assert found == wanted, name
     assert [provisional(feed, block.name) for block in SCHEMA.blocks] == [[]] * len(SCHEMA.blocks)
-    assert feed.ingest.ledger.missing() == 0
+    assert feed.ingest.ledger.missing == 0
 
 
 def test_a_shed_frame_is_shown_and_missing_and_its_mean_is_stored(feed: Feed) -> None:
@@ -105,7 +105,7 @@ def test_a_shed_frame_is_shown_and_missing_and_its_mean_is_stored(feed: Feed) ->
     idle(feed, 11)
     assert feed.stats.frames_stored == 0
     assert feed.shedding.frames == 25
-    assert feed.ingest.ledger.missing() == 25
+    assert feed.ingest.ledger.missing == 25
     row = feed.fleet.by_uuid["GPU-a-0"]
     assert feed.fleet.reading(GAUGES[0], row, feed.now - 11) == value("a", 0, 0, 24)
     spans = provisional(feed)
@@ -254,7 +254,7 @@ def test_coalesced_frames_are_not_decoded_and_come_back(feed: Feed) -> None:
     assert feed.stats.dropped == {}
     assert (feed.shedding.frames, feed.shedding.frames_skipped) == (1, 3)
     assert feed.stats.frames_received == 5
-    assert feed.ingest.ledger.missing() == 3
+    assert feed.ingest.ledger.missing == 3
     feed.shedding.step = ShedStep.NOTHING
     idle(feed, 11)
     refill(feed)
@@ -361,7 +361,7 @@ def test_means_are_removed_when_they_are_too_old_or_too_many(feed: Feed, monkeyp
     assert len(provisional(feed, slim)) == spans, "a block without too many rows loses none"
     feed.store.maintain(feed.wall + 8 * 86_400 * 10**9)
     assert provisional(feed) == []
-    assert feed.ingest.ledger.missing() == 50, "they are still requested again"
+    assert feed.ingest.ledger.missing == 50, "they are still requested again"
 
 
 def test_the_provisional_mark_is_in_the_store_itself(feed: Feed) -> None:

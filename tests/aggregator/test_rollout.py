@@ -92,7 +92,7 @@ def test_what_a_node_had_before_its_first_frame_is_requested_once_its_held_inven
     assert set(feed.fleet.nodes) == {first.node}
     send_frame(feed, second, 5)
     assert commands(feed) == [CommandKind.RESEND]
-    assert feed.ingest.ledger.missing() == 5
+    assert feed.ingest.ledger.missing == 5
     assert feed.stats.dropped == {}
     assert feed.commit() == 1
 

@@ -220,7 +220,7 @@ def test_lost_readings_come_again_from_the_rings(feed: Feed) -> None:
     feed.now += 1.0
     (command,) = feed.ingest.drain_commands(feed.now)
     assert (command.node, command.command.first, command.command.last) == ("a", 0, 119)
-    assert feed.ingest.ledger.missing() == 120
+    assert feed.ingest.ledger.missing == 120
     feed.resend("a", *SEQS[:70])
     feed.commit()
     upkeep(feed)
@@ -228,7 +228,7 @@ def test_lost_readings_come_again_from_the_rings(feed: Feed) -> None:
     feed.resend("a", *SEQS[50:])
     feed.commit()
     upkeep(feed)
-    assert feed.ingest.ledger.missing() == 0
+    assert feed.ingest.ledger.missing == 0
     for _ in range(2):
         assert history(feed, "a") == before
         assert node_load(feed) == load
@@ -254,7 +254,7 @@ def test_what_the_ring_has_no_longer_is_a_hole(feed: Feed) -> None:
     feed.reopen()
     feed.hello("a")
     upkeep(feed)
-    assert feed.ingest.ledger.missing() == 0
+    assert feed.ingest.ledger.missing == 0
     found = history(feed, "a")
     assert found.incomplete == [(sampled_at(0), sampled_at(119) + 1)]
 
@@ -297,14 +297,14 @@ def test_a_refill_goes_on_after_a_restart_and_doubles_nothing(feed: Feed) -> Non
         feed.reopen()
         feed.hello("a")
         upkeep(feed)
-        assert feed.ingest.ledger.missing() == 50
+        assert feed.ingest.ledger.missing == 50
     feed.resend("a", *range(120))
     feed.commit()
     feed.reopen()  # all came, and nobody has noted it
     feed.hello("a")
     upkeep(feed)
     upkeep(feed)
-    assert feed.ingest.ledger.missing() == 0
+    assert feed.ingest.ledger.missing == 0
     assert history(feed, "a") == before
     assert feed.store.status().lost_files == 0
 
@@ -314,7 +314,7 @@ def test_when_all_of_an_hour_is_lost_nothing_is_requested(feed: Feed) -> None:
     for path in files_of(feed, "sealed"):
         path.unlink()
     upkeep(feed)
-    assert feed.ingest.ledger.missing() == 0
+    assert feed.ingest.ledger.missing == 0
     assert history(feed, "a").incomplete
 
 
