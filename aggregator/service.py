@@ -102,9 +102,8 @@ UPKEEP_SECONDS = 5.0
 PROGRESS_LIMITS = {"flush": 10.0, "rules": 30.0, "commit": 90.0, "checkpoint": 90.0}
 """Seconds without progress after which a part counts as blocked. A commit of 100,000 GPUs takes a
 second or two; one that failed is tried again after 30 s at most."""
-FLUSH_AT_ONCE = 500
-"""Frames that are brought into the fleet before others on the loop have their turn: about 5 ms, and 20 where
-only their means are kept."""
+FLUSH_AT_ONCE = 2000
+"""Frames that are brought into the fleet before others on the loop have their turn: about 5 ms, and 40 one by one."""
 STATES_AT_ONCE = 1000
 """Nodes whose fitness is looked at before others on the loop have their turn: about 5 ms."""
 VITAL = frozenset({"flush", "rules", "commit"})
@@ -396,7 +395,7 @@ class Aggregator(SingleView):
                 with self._turns.turn("urgency of events"):
                     self.alerting.note_event()
 
-        held = self._held = HeldMessages(process, self.alerting.idle, self._round_robin)
+        held = self._held = HeldMessages(process, self.alerting.idle, self._round_robin, ingest.held.hold)
 
         def receive(topic: str, payload: bytes) -> None:
             try:

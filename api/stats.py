@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -19,6 +21,13 @@ class Timing(msgspec.Struct):
         self.total += seconds
         self.last = seconds
         self.highest = max(self.highest, seconds)
+
+    def add_all(self, seconds: Sequence[float]) -> None:
+        """Count several runs, at least one."""
+        self.count += len(seconds)
+        self.total += sum(seconds)
+        self.last = seconds[-1]
+        self.highest = max(self.highest, *seconds)
 
 
 LAG_BOUNDS = tuple(0.001 * 1.5**step for step in range(29))

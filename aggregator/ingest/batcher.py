@@ -7,20 +7,22 @@ none over the values.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.ingest.layout import BlockLayout, translate
+from aggregator.ingest.joined_frames import JoinedFrames
+from aggregator.ingest.layout import DEVICE, PLACE, TABLES, BlockLayout, numbers_of, translate
 from aggregator.ingest.means import ProvisionalMeans
-from aggregator.ingest.sequence import ArrivedFrame
+from aggregator.ingest.sequence import ArrivedFrame, NodeTracker
+from aggregator.ingest.template import Bytes, Places
 from aggregator.store.protocol import Batch, BlockRows, Frames
 from api.stats import Stats
 from telemetry.fleet import Fleet
-from telemetry.metric import Lane
+from telemetry.metric import Lane, Table
 from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.wire.frame import PackedBlock
 from telemetry.wire.schema import SCHEMA
@@ -29,6 +31,7 @@ ONE_FLUSH = "(one flush)"
 """Part of an exception that was gone at the second try, and cost nothing."""
 MOST_FAULTS = 16
 """Nodes that fail one by one, before any succeeds, from which the fault is no node's."""
+Arrival = ArrivedFrame | JoinedFrames
 SampleTimes = npt.NDArray[np.int64]
 """When frames were sampled, ns since 1970, the nodes' clocks."""
 
@@ -41,7 +44,7 @@ class Batcher:
         self._fleet = fleet
         self._stats = stats
         self._means = ProvisionalMeans() if means else None
-        self._arrivals: list[ArrivedFrame] = []
+        self._arrivals: list[Arrival] = []
         self._unevaluated: list[SampleTimes] = []
         self._batch = Batch()
         self._parts: list[Frames] = []
@@ -52,6 +55,8 @@ class Batcher:
         """Bytes of frames in the batch that is being written."""
         self.aside = Isolation(PartKind.INGEST)
         """Nodes on whose frames a flush raised."""
+        self.leave: Callable[[NodeTracker], None] = lambda _: None
+        """Called with a node before its account changes: it is not steady any more."""
         self._oldest = self._storing_oldest = math.inf
         """When the first frame came that no drained batch holds, and the first of the batch that is
         being written: monotonic seconds; infinite without any."""
@@ -68,16 +73,21 @@ class Batcher:
         """Return whether more than `bound` bytes wait to be stored."""
         return self._bytes + self._storing_bytes > bound
 
-    def add(self, arrival: ArrivedFrame) -> None:
-        """Add a frame to the next flush."""
+    def add(self, arrival: Arrival) -> None:
+        """Add a frame, or several, to the next flush."""
         self._arrivals.append(arrival)
         if arrival.stored:
             self._bytes += arrival.size
 
+    def take_apart(self) -> None:
+        """Have all frames wait one by one: the devices of a node are about to change, or it to leave."""
+        if not all(isinstance(each, ArrivedFrame) for each in self._arrivals):
+            self._arrivals = [*_apart(self._arrivals)]
+
     @property
     def waiting(self) -> int:
         """Frames that wait for the next flush."""
-        return len(self._arrivals)
+        return sum(each.count for each in self._arrivals)
 
     def flush(self, now: float, wall: int, most: int | None = None) -> SampleTimes:
         """Bring the newest frames into the fleet, and all into the batch, those that came first
@@ -86,20 +96,30 @@ class Batcher:
         A node on whose frames this raises is set aside: its frames are missing again, and are requested
         later. Raises where no node can be flushed; all frames are then kept for the next flush.
         """
-        arrivals, self._arrivals = self._arrivals[:most], self._arrivals[most:] if most else []
+        arrivals = self._next(most)
         if len(self.aside):
-            arrivals = [each for each in arrivals if not self._withheld(each, now)]
+            arrivals = [each for each in _apart(arrivals) if not self._withheld(each, now)]
         before = len(self._unevaluated)
         try:
             self._flush(arrivals, now, wall)
         except Exception as error:  # noqa: BLE001 - costs the node that it comes from
-            self._flush_apart(arrivals, now, wall, error)
+            self._flush_apart(_apart(arrivals), now, wall, error)
         if len(self.aside):
             if self.aside.due(ONE_FLUSH, now):
                 self.aside.works(ONE_FLUSH)
-            for name in {one.node.name for one in arrivals if self.aside.due(one.node.name, now)}:
+            for name in {one.node.name for one in _apart(arrivals) if self.aside.due(one.node.name, now)}:
                 self.aside.works(name)
         return np.concatenate([Frames.none().sampled_at, *self._unevaluated[before:]])
+
+    def _next(self, most: int | None) -> list[Arrival]:
+        """Take the arrivals of the next flush: of about `most` frames, or all."""
+        taken, count = 0, 0
+        for each in self._arrivals:
+            if most is not None and count >= most:
+                break
+            taken, count = taken + 1, count + each.count
+        arrivals, self._arrivals = self._arrivals[:taken], self._arrivals[taken:]
+        return arrivals
 
     def _flush_apart(self, arrivals: Sequence[ArrivedFrame], now: float, wall: int, error: Exception) -> None:
         """Flush the frames of the nodes that can be flushed, found by halves; set the others aside."""
@@ -124,7 +144,7 @@ class Batcher:
             else:
                 flushed = True
         if not flushed and len(by_node) > 1:
-            self._arrivals = [each for each in arrivals if each.stored] + self._arrivals
+            self._arrivals = [*(each for each in arrivals if each.stored), *self._arrivals]
             raise error
         if not faults and arrivals:
             self.aside.fail(ONE_FLUSH, error, now)
@@ -143,23 +163,52 @@ class Batcher:
     def _give_back(self, arrival: ArrivedFrame) -> None:
         """Make a frame missing again: it is not in memory any more."""
         arrival.node.withheld_until = self.aside.next_try(arrival.node.name)
+        self.leave(arrival.node)
         if arrival.stored:
             self._bytes -= arrival.size
             account = arrival.node.accounts.get(arrival.frame.session)
             if account is not None:
                 account.forget(arrival.frame.seq)
 
-    def _flush(self, arrivals: Sequence[ArrivedFrame], now: float, wall: int) -> None:
+    def _flush(self, arrivals: Sequence[Arrival], now: float, wall: int) -> None:
         """Flush some frames; where it raises, the batch is as it was before."""
         before = len(self._parts), len(self._batch.blocks), len(self._unevaluated), self._frames
         try:
-            self._bring(arrivals, now, wall)
+            single: list[ArrivedFrame] = []
+            for each in arrivals:  # in their order: the newest of a node comes last
+                if isinstance(each, ArrivedFrame):
+                    single.append(each)
+                else:
+                    self._bring(single, now, wall)
+                    single = []
+                    self._bring_joined(each, now, wall)
+            self._bring(single, now, wall)
         except Exception:
             parts, blocks, times, self._frames = before
             del self._parts[parts:], self._batch.blocks[blocks:], self._unevaluated[times:]
             raise
 
+    def _bring_joined(self, joined: JoinedFrames, now: float, wall: int) -> None:
+        frames, blocks = joined.frames, joined.blocks
+        assembled = _assembled_joined(joined, self._frames)
+        self._parts.append(frames)
+        self._frames += joined.count
+        self._batch.blocks += [each.rows for each in assembled]
+        self._show(assembled, now)
+        if math.isinf(self._oldest):
+            self._oldest = now
+        if any(_is_slow(blocks[each.number]) for each in joined.template.blocks):
+            for node, seq in zip(joined.nodes, frames.seq.tolist(), strict=True):
+                node.slow_seq = max(node.slow_seq, seq)
+        columns, rows = self._fleet.columns, joined.numbers[:, TABLES[Table.NODE], PLACE]
+        columns.seen[rows], columns.sampled_at[rows] = now, frames.sampled_at
+        columns.session[rows], columns.seq[rows] = joined.session, frames.seq
+        self._stats.lag.add_all(((wall - frames.sampled_at) / 1e9).tolist())
+        self._unevaluated.append(frames.sampled_at)
+
     def _bring(self, arrivals: Sequence[ArrivedFrame], now: float, wall: int) -> None:
+        if not arrivals:
+            return
         fresh: list[ArrivedFrame] = []
         late: list[ArrivedFrame] = []
         shown: list[ArrivedFrame] = []
@@ -283,13 +332,21 @@ class Batcher:
             self._show(_assembled([part], 0), now - age)
 
 
+def _is_slow(block: BlockLayout) -> bool:
+    return block.target >= 0 and block.source.lane is Lane.SLOW
+
+
+def _apart(arrivals: Sequence[Arrival]) -> list[ArrivedFrame]:
+    """Return all frames one by one."""
+    single: list[ArrivedFrame] = []
+    for each in arrivals:
+        single += [each] if isinstance(each, ArrivedFrame) else each.apart()
+    return single
+
+
 def _slow_blocks(arrival: ArrivedFrame) -> tuple[PackedBlock, ...]:
     blocks = arrival.layout.blocks
-    return tuple(
-        packed
-        for packed in arrival.frame.blocks
-        if (block := blocks[packed.block]).target >= 0 and block.source.lane is Lane.SLOW
-    )
+    return tuple(packed for packed in arrival.frame.blocks if _is_slow(blocks[packed.block]))
 
 
 def _frames_of(arrivals: Sequence[ArrivedFrame]) -> Frames:
@@ -353,12 +410,45 @@ def _assembled(arrivals: Sequence[ArrivedFrame], offset: int) -> list[_Assembled
     return [_arrays(group) for group in groups.values()]
 
 
+def _assembled_joined(joined: JoinedFrames, offset: int) -> list[_AssembledBlock]:
+    """Return the rows of all blocks of joined frames, as `_assembled` does of single ones."""
+    found = []
+    positions = np.arange(offset, offset + joined.count, dtype=np.int32)
+    for each in joined.template.blocks:
+        block = joined.blocks[each.number]
+        if block.target < 0 or not block.rows:
+            continue
+        source, rows = block.source, block.rows * joined.count
+        gauges = _cut(joined.content, each.gauges).view("<f4").reshape(rows, len(source.gauges))
+        counters = _cut(joined.content, each.counters).view("<f8").reshape(rows, len(source.counters))
+        first = joined.numbers[:, TABLES[source.table]]
+        devices, places = (numbers_of(first[:, at], block.rows) for at in (DEVICE, PLACE))
+        rows_of = np.repeat(positions, block.rows)
+        found.append(_block(block, rows_of, devices, gauges, counters, places.astype(np.intp)))
+    return found
+
+
+def _cut(content: Bytes, places: Places) -> Bytes:
+    return np.ascontiguousarray(content[:, slice(*places)])
+
+
 def _arrays(group: _BlockParts) -> _AssembledBlock:
     source, rows = group.block.source, sum(group.counts)
     gauges = np.frombuffer(b"".join(group.gauges), "<f4").reshape(rows, len(source.gauges))
     counters = np.frombuffer(b"".join(group.counters), "<f8").reshape(rows, len(source.counters))
-    if not group.block.same:
-        gauges, counters = translate(source, SCHEMA.blocks[group.block.target], gauges, counters)
     positions = np.repeat(np.array(group.positions, np.int32), group.counts)
-    block = BlockRows(group.block.target, positions, np.concatenate(group.devices), gauges, counters)
-    return _AssembledBlock(block, np.concatenate(group.places) if group.places else None)
+    places = np.concatenate(group.places) if group.places else None
+    return _block(group.block, positions, np.concatenate(group.devices), gauges, counters, places)
+
+
+def _block(
+    block: BlockLayout,
+    positions: npt.NDArray[np.int32],
+    devices: npt.NDArray[np.int32],
+    gauges: npt.NDArray[np.float32],
+    counters: npt.NDArray[np.float64],
+    places: npt.NDArray[np.intp] | None,
+) -> _AssembledBlock:
+    if not block.same:
+        gauges, counters = translate(block.source, SCHEMA.blocks[block.target], gauges, counters)
+    return _AssembledBlock(BlockRows(block.target, positions, devices, gauges, counters), places)

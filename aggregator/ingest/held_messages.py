@@ -13,6 +13,8 @@ AT_ONCE = 500
 
 Receive = Callable[[str, bytes, float, int], None]
 """Processes a message: topic, payload, monotonic seconds and ns since 1970 of its arrival."""
+Hold = Callable[[str, bytes, float, int], bool]
+"""The same of messages that change nothing of the fleet; returns False for any other."""
 
 
 async def when_idle(idle: asyncio.Event) -> None:
@@ -24,21 +26,32 @@ async def when_idle(idle: asyncio.Event) -> None:
 class HeldMessages:
     """Passes messages on in their order: at once, or when the fleet may change again."""
 
-    def __init__(self, receive: Receive, idle: asyncio.Event, round_robin: RoundRobin | None = None) -> None:
-        """`idle`: set while the fleet may change. `round_robin`: the turns of long work."""
+    def __init__(
+        self,
+        receive: Receive,
+        idle: asyncio.Event,
+        round_robin: RoundRobin | None = None,
+        hold: Hold = lambda *_: False,
+    ) -> None:
+        """`idle`: set while the fleet may change. `round_robin`: the turns of long work. `hold`: is called first, unless
+        others wait."""
         self._round_robin = round_robin or RoundRobin()
         self._receive = receive
         self._idle = idle
+        self._hold = hold
         self._waiting: deque[tuple[str, bytes, float, int]] = deque()
         self._some = asyncio.Event()
 
     def add(self, topic: str, payload: bytes, now: float, wall: int) -> None:
         """Process a message, or hold it."""
-        if self._waiting or not self._idle.is_set():
-            self._waiting.append((topic, payload, now, wall))
-            self._some.set()
-        else:
-            self._receive(topic, payload, now, wall)
+        if not self._waiting:
+            if self._hold(topic, payload, now, wall):
+                return
+            if self._idle.is_set():
+                self._receive(topic, payload, now, wall)
+                return
+        self._waiting.append((topic, payload, now, wall))
+        self._some.set()
 
     def release(self, most: int | None = None) -> None:
         """Process the messages that are held, `most` at most."""

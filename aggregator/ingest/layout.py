@@ -7,6 +7,7 @@ columns are the gap `not_supported`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,12 +18,18 @@ from aggregator.ingest.ids import IdRegistry
 from telemetry.errors import WireError
 from telemetry.fleet import Floats, gaps32, gaps64
 from telemetry.gap import Gap
+from telemetry.metric import Table
 from telemetry.wire.frame import Frame, check, holds
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import SCHEMA, SCHEMA_ID, Block
 from telemetry.wire.tables import KINDS
 
 _NO_DEVICES = np.zeros(0, np.int32)
+Shape = tuple[int | None, ...]
+TABLES = {table: number for number, table in enumerate(KINDS)}
+"""Numbers of tables in `first_numbers`."""
+DEVICE, PLACE = 0, 1
+"""Of each table the number of the first device, and of its row in the fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class NodeLayout:
     """When the inventory was taken, ns of the node's clock."""
     inventory: Inventory
     blocks: tuple[BlockLayout, ...]
+    shape: Shape
+    """Schema, and the rows of each block: frames of layouts of one shape differ in nothing but their values."""
 
     def fits(self, frame: Frame) -> bool:
         """Return whether the frame's blocks have the sizes of this layout, each at most once."""
@@ -108,13 +117,35 @@ def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:
         else _block_without_rows(number, block, same=ours)
         for number, block in enumerate(schema.blocks)
     )
-    return NodeLayout(identity, inventory.taken_at, inventory, blocks)
+    return NodeLayout(identity, inventory.taken_at, inventory, blocks, (identity, *(block.rows for block in blocks)))
 
 
 @lru_cache(maxsize=256)
 def _block_without_rows(number: int, block: Block, *, same: bool) -> BlockLayout:
     """Return the layout of a block of which a node has no rows, one for all such nodes."""
     return _block(number, block, _NO_DEVICES, same=same)
+
+
+def first_numbers(layout: NodeLayout, rows: Mapping[Table, npt.NDArray[np.intp]]) -> bytes:
+    """Return the numbers of the first device and the first row in the fleet of each table of a node, as int32; b"" where a
+    table's devices or rows do not follow each other."""
+    numbers = np.zeros((len(TABLES), 2), np.int32)
+    numbers[TABLES[Table.NODE], 1] = rows[Table.NODE][0]
+    for block in layout.blocks:
+        if block.target < 0 or not block.rows:
+            continue
+        table = block.source.table
+        for at, found in enumerate((block.devices.astype(np.intp), rows[table])):
+            if not np.array_equal(found, np.arange(found[0], found[0] + block.rows)):
+                return b""
+            numbers[TABLES[table], at] = found[0]
+    return numbers.tobytes()
+
+
+def numbers_of(first: npt.NDArray[np.int32], rows: int) -> npt.NDArray[np.int32]:
+    """Return the numbers of so many rows of each node, given the first of each."""
+    every: npt.NDArray[np.int32] = np.add.outer(first, np.arange(rows, dtype=np.int32))
+    return every.ravel()
 
 
 def _block(number: int, block: Block, devices: npt.NDArray[np.int32], *, same: bool) -> BlockLayout:

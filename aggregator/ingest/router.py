@@ -6,7 +6,6 @@ is done once a flush. `MessageRouter` is what the service sees of ingest.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import sys
@@ -21,6 +20,7 @@ from aggregator.ingest.backfill import NodeCommand
 from aggregator.ingest.batcher import Batcher, SampleTimes
 from aggregator.ingest.budgets import NodeBudget, over
 from aggregator.ingest.dead_letters import DeadLetters
+from aggregator.ingest.held_frames import HeldFrames
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import make_layout
 from aggregator.ingest.newcomers import Newcomers
@@ -63,12 +63,11 @@ FEW_SPANS = 16
 ONLINE_SECONDS = 600.0
 """Seconds without a frame after which a node counts as offline though its status says online: a broker
 that was killed never publishes the last wills."""
-SLOW_LENGTH = 1.25
-"""How many times as long as the next one a frame is that has the slow lane: of a node alone 1.3, of one
-with GPUs 4."""
 INVENTORIES_AT_ONCE = 1000
 """Inventories in one batch: a fleet that starts brings all of them in one second, and its frames would wait for them.
 Until they are stored the broker has them."""
+FEW_NODES = 64
+"""Nodes of a fleet whose frames are never taken together: there are too few in a flush for arrays."""
 SWEEP_EVERY = 60.0
 """Seconds between two searches for nodes and sessions that are long gone."""
 
@@ -218,8 +217,6 @@ class MessageRouter:
         self.jobs = jobs or JobService()
         self._config = config
         self._shedding = shedding or Shedding()
-        self._coalesced: dict[str, tuple[NodeTracker, bytes, int]] = {}
-        """The newest frame of each node that is not decoded yet, and when it came, ns since 1970."""
         self._stats = stats
         self._registry = registry
         self._fleet = fleet
@@ -237,6 +234,9 @@ class MessageRouter:
         self.refusals = Refusals(stats)
         # Another store has no provisional rows: frames that are shed are gaps until they are refilled.
         self._batcher = Batcher(fleet, stats, means=config.store.kind is StoreKind.EMBEDDED)
+        self.held = HeldFrames(self._batcher, self._shedding, stats, config.store.pending_bytes, self._single_frame)
+        """What is held until the next flush, and the nodes of which it knows more than their trackers."""
+        self._batcher.leave = self.held.leave
         self._inventories: list[Inventory] = []
         """New ones that no batch has yet."""
         self._removed: list[str] = []
@@ -289,6 +289,8 @@ class MessageRouter:
 
     def receive(self, topic: str, payload: bytes, now: float, wall: int) -> None:
         """Process one message; `now` is monotonic seconds, `wall` ns since 1970. Never raises."""
+        if self.held.hold(topic, payload, now, wall):
+            return
         stats = self._stats
         stats.bytes_received += len(payload)
         node = None
@@ -303,9 +305,13 @@ class MessageRouter:
             budget.bytes_left -= len(payload)
             if budget.messages_left < 0 or budget.bytes_left < 0:
                 budget.refill(len(payload), now)
+            if node.steady >= 0:
+                if kind is Topic.FRAME and self.held.hold_second(topic, payload, now, wall):
+                    return
+                self.held.leave(node)
             match kind:
                 case Topic.FRAME if self._shedding.coalesces:
-                    self._coalesce(node, payload, now, wall)
+                    self.held.coalesce(node, payload, now, wall)
                 case Topic.FRAME:
                     self._frame(node, payload, now, wall, live=True)
                 case Topic.BACKFILL:
@@ -322,6 +328,8 @@ class MessageRouter:
                     pass  # a request to a collector; not ours to answer
                 case Topic.JOBS:
                     self._job_list(node, payload, now, wall)
+            if kind is not Topic.FRAME:
+                self._enter(node)
         except Exception as error:  # noqa: BLE001 - a fault of ours is no reason to stop receiving
             self._refuse(error, topic, payload, now, wall, node)
 
@@ -404,7 +412,21 @@ class MessageRouter:
         if not live or self._clocks.offsets or not border.live(frame.sampled_at, wall):
             frame = self._timed(node, frame, wall, live=live)
         self._stats.frames_received += 1
-        self._accept(node, frame, len(payload), wall, now, live=live)
+        if self._accept(node, frame, len(payload), wall, now, live=live):
+            self.held.learn(node, payload, frame)
+            self._enter(node)
+
+    def _enter(self, node: NodeTracker) -> None:
+        """Make a node steady if it can be, in a fleet that is large enough."""
+        if len(self.nodes) >= FEW_NODES and node.steady < 0 and node.name not in self._clocks.offsets:
+            self.held.steady.enter(node, topic(self._config.cluster, node.name, Topic.FRAME))
+
+    def _single_frame(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
+        """Process a frame that was held."""
+        try:
+            self._frame(node, payload, now, wall, live=True)
+        except Exception as error:  # noqa: BLE001 - as in `receive`
+            self._refuse(error, f"{node.name}/frame", payload, now, wall, node)
 
     def _timed(self, node: NodeTracker, frame: Frame, wall: int, *, live: bool) -> Frame:
         """Return a frame with a time that it can have. Raises `WireError` (`clock`)."""
@@ -421,7 +443,8 @@ class MessageRouter:
             raise WireError("clock", f"a frame of {at / 1e9:.0f} s since 1970")
         return frame if right == at else msgspec.structs.replace(frame, sampled_at=right)
 
-    def _accept(self, node: NodeTracker, frame: Frame, size: int, received_at: int, now: float, *, live: bool) -> None:
+    def _accept(self, node: NodeTracker, frame: Frame, size: int, received_at: int, now: float, *, live: bool) -> bool:
+        """Accept a frame, or not; return whether it is its node's newest and fits what the node is now."""
         room = not self._batcher.full(self._config.store.pending_bytes)
         if not room:
             self._stats.drop("no_room")
@@ -434,7 +457,7 @@ class MessageRouter:
             self._inventory(node, self._newcomers.pop(node.name, Topic.INVENTORY), now, received_at, held)
             arrived = self._sequence.accept(node, frame, size, received_at, now, live=live, room=room)
         if arrived is None:
-            return
+            return False
         if not node.proven:
             self._prove(node, now, received_at)
         try:
@@ -451,30 +474,12 @@ class MessageRouter:
         if held is not None:
             self._accept_waiting(node, now)
             self._sequence.wake(node, now)
+        return arrived.rows is not None
 
     def _accept_waiting(self, node: NodeTracker, now: float) -> None:
         """Accept the frames that waited for the inventory that a node has now."""
         for each in self._sequence.fitting(node):
             self._accept(node, each.frame, each.size, each.received_at, now, live=each.live)
-
-    def _coalesce(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
-        """Hold a live frame until the next flush; only the newest of each node is decoded there, and
-        its number shows which others are missing. A frame with the slow lane is never skipped: the
-        next such one comes in 15 s, and rules on these readings would be blind until then."""
-        held = self._coalesced.get(node.name)
-        if held is not None and len(held[1]) > SLOW_LENGTH * len(payload):
-            self._expand_one(node.name, now)
-        elif held is not None:
-            self._stats.frames_received += 1
-            self._shedding.frames_skipped += 1
-        self._coalesced[node.name] = node, payload, wall
-
-    def _expand_one(self, name: str, now: float) -> None:
-        node, payload, wall = self._coalesced.pop(name)
-        try:
-            self._frame(node, payload, now, wall, live=True)
-        except Exception as error:  # noqa: BLE001 - as in `receive`
-            self._refuse(error, f"{name}/frame", payload, now, wall, node)
 
     def _prove(self, node: NodeTracker, now: float, wall: int) -> None:
         """Note that a newcomer is a node: its inventory is stored from now on."""
@@ -521,6 +526,8 @@ class MessageRouter:
                 return  # held until a frame fits it
             if node.proven:
                 self._inventories.append(inventory)
+            if not first:
+                self._batcher.take_apart()
             self._sequence.add_layout(node, make_layout(inventory, self._registry))
         if proven is not None:
             return
@@ -618,6 +625,7 @@ class MessageRouter:
             node = self.nodes.get(name)
             if node is None:
                 continue
+            self.held.leave(node)
             account = node.accounts.get(session)
             if account is None:
                 self._sequence.restore(node, session, stored)
@@ -654,16 +662,23 @@ class MessageRouter:
         """Drop what is in memory of a node beside its frames; return whether messages of it were held."""
         self._newcomers.remove(name)
         held = bool(self._newcomers.release(name))
+        node = self.nodes.get(name)
+        if node is not None:
+            self.held.leave(node)
+            self.held.forget(node)
+            self._batcher.take_apart()
+            self.held.steady.remove(topic(self._config.cluster, name, Topic.FRAME))
         for kind in Topic:
             self._routes.pop(topic(self._config.cluster, name, kind), None)
         self._clocks.offsets.pop(name, None)
-        self._coalesced.pop(name, None)
         self._batcher.aside.forget(name)
         return held
 
     def online(self, name: str, now: float) -> bool:
         """Return whether the collector of a node runs: it is connected, or something came lately."""
         node = self.nodes.get(name)
+        if node is not None:
+            self.held.steady.bring_back(node)
         return node is not None and node.online and now - max(node.since, node.last_frame) < ONLINE_SECONDS
 
     def expire(self, now: float) -> list[str]:
@@ -675,6 +690,8 @@ class MessageRouter:
             self.remove(name)
         if now - self._swept >= SWEEP_EVERY:
             self._swept = now
+            self.held.process()
+            self.held.steady.bring_back_all()
             before = now - self._budgets.expiry_seconds
             removed = self._sequence.silent_since(before)
             for name in removed:
@@ -706,13 +723,12 @@ class MessageRouter:
     @property
     def waiting(self) -> int:
         """Frames that wait for the next flush."""
-        return self._batcher.waiting + len(self._coalesced)
+        return self._batcher.waiting + len(self.held)
 
     def flush(self, now: float, wall: int, most: int | None = None) -> SampleTimes:
         """Bring the newest frames into the fleet, and all into the batch, `most` of each at a time;
         return when the newest were sampled."""
-        for name in list(itertools.islice(self._coalesced, most)):
-            self._expand_one(name, now)
+        self.held.process(most)
         return self._batcher.flush(now, wall, most)
 
     def load(self, now: float) -> dict[str, float]:
@@ -739,6 +755,7 @@ class MessageRouter:
     def lose(self, node: str, part: Batch, reason: str, wall: int) -> None:
         """Record what could not be stored of a node: its frames are lost, a sample is kept."""
         self._dead_letters.add("store", node, sample_of(part), reason, wall)
+        self.held.steady.bring_back_all()
         self._sequence.record_lost(holes_of(part, self._registry.run_of, "unstorable"))
 
     def faults(self) -> Iterator[PartFault]:
@@ -751,6 +768,10 @@ class MessageRouter:
 
     def refill(self, lost: Iterable[LostFrames], now: float) -> None:
         """Request frames again that the store has lost."""
+        lost = list(lost)
+        for each in lost:
+            if (node := self.nodes.get(each.node)) is not None:
+                self.held.leave(node)
         self._sequence.refill(lost, now)
 
     def drain_commands(self, now: float) -> list[NodeCommand]:

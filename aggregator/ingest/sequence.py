@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -18,7 +19,7 @@ from aggregator.config import BackfillConfig
 from aggregator.ingest.backfill import BackfillPlanner, NodeCommand
 from aggregator.ingest.budgets import NEWCOMER_SESSIONS, ClusterBudget, NodeBudget, TokenBucket, over
 from aggregator.ingest.ids import IdRegistry
-from aggregator.ingest.layout import NodeLayout
+from aggregator.ingest.layout import NodeLayout, first_numbers
 from aggregator.ingest.ledger import FrameLedger, SessionAccount
 from aggregator.settings.budgets import IngestBudgets
 from aggregator.store.protocol import Hole, LostFrames
@@ -89,6 +90,8 @@ class ArrivedFrame:
     """Its rows in the fleet; None for a frame that is not its node's newest."""
     stored: bool
     """False for lack of room, or when history is shed: the fleet shows it, and it stays missing."""
+    count: ClassVar[int] = 1
+    """Number of frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +104,9 @@ class WaitingFrame:
     live: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class NodeTracker:
-    """The sessions, layouts and waiting frames of one node."""
+    """The sessions, layouts and waiting frames of one node. Equal to itself alone."""
 
     name: str
     accounts: dict[int, SessionAccount]
@@ -151,6 +154,10 @@ class NodeTracker:
     fleet_node: Node | None = None
     rows: FleetRows | None = None
     """Its rows in the fleet."""
+    numbers: bytes = b""
+    """Its `first_numbers`; empty where they say too little."""
+    steady: int = -1
+    """Its place in `SteadyNodes`, which then know more than this; -1 while it is not steady."""
 
     @property
     def interval(self) -> float:
@@ -222,6 +229,7 @@ class NodeTracker:
             table: np.arange(rows.start, rows.stop, dtype=np.intp) if rows.stop > rows.start else _NO_ROWS
             for table, rows in placed.rows.items()
         }
+        self.numbers = first_numbers(self.layouts[0], self.rows)
         self.show(fleet)
 
     def show(self, fleet: Fleet) -> None:
@@ -419,6 +427,7 @@ class FrameSequence:
         if name in self._fleet.nodes:
             self._fleet.remove(name)
         node.fleet_node = node.rows = None  # frames that wait for the next flush are history
+        node.numbers = b""
         while node.waiting:
             self._next_waiting(node)
         self.planner.remove(node.accounts.values())
