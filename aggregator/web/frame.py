@@ -255,13 +255,15 @@ def _html(request: web.Request, content: PageContent, status: int = 200) -> tupl
             kind = '<strong class="badge simulated">simulated</strong> '
         if view.missing:
             kind += f'<strong class="badge unheard" role="status">no answer: {text("; ".join(view.missing))}</strong> '
+    # A long table that is painted before its end has other widths then, and moves.
+    whole = f'<link rel="expect" blocking="render" href="{text(here)}#end">'
     title = f"<h1{'' if content.titled else ' class=hidden'}>{text(content.title)}</h1>"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<base href="{root}"><title>{text(content.title)} - kilowatch {cluster}</title>{icon}{sheets}{scripts}</head>',
+        f'<base href="{root}"><title>{text(content.title)} - kilowatch {cluster}</title>{icon}{sheets}{scripts}{whole}</head>',
         f'<body><a class="skip" href="{text(here)}#main">To the content</a>'
         f'{HATCHES}<header data-k="top" class="top"><a class="brand" href="./">{_BRAND}kilowatch</a> <span class="site">{cluster}</span> {kind}'
         f'<nav aria-label="Pages"><ul data-k="menu">{menu}</ul></nav>{_FIND}{live}<button type="button" class="theme">Theme</button></header>'
-        f'<main data-k="main" id="main" tabindex="-1"{f" {ID}" if content.live else ""}>{OLD}{title}{content.body}</main></body></html>',
+        f'<main data-k="main" id="main" tabindex="-1"{f" {ID}" if content.live else ""}>{OLD}{title}{content.body}</main><span id="end"></span></body></html>',
     )

@@ -505,6 +505,22 @@ async def test_the_overview_stands_still_when_its_circuits_are_computed_for_the_
         assert page.errors == []
 
 
+async def test_a_long_table_is_not_shown_before_its_widths_are_known(tmp_path: Path) -> None:
+    """A browser that has little of a processor painted its first rows, and moved them as the others came."""
+    fleet = await fleet_of(2)
+    async with door(fleet) as client, browsing(tmp_path / "profile") as page:
+        await page.call("Emulation.setCPUThrottlingRate", rate=20)
+        for path in ("/runbook", "/nodes/n1", "/runbook", "/nodes?sort=power&q=n", "/runbook", "/runbook"):
+            await page.open(f"{client.url}{path}")
+            await page.value("""void new PerformanceObserver(list => {
+              for (const each of list.getEntries()) window.shift = (window.shift ?? 0) + each.value;
+            }).observe({type: "layout-shift", buffered: true})""")
+            await page.until("performance.getEntriesByName('first-contentful-paint').length > 0")
+            await page.value("new Promise(done => requestAnimationFrame(() => setTimeout(done, 100)))")
+            assert await page.value("window.shift ?? 0") < 0.02, path
+            assert await page.value("document.querySelector('link[rel=expect]').href.split('#')[0] === location.href")
+
+
 async def test_the_picture_of_a_rack_is_changed_and_not_replaced(tmp_path: Path) -> None:
     """A rack that were replaced would have the map around it laid out anew."""
     fleet = await fleet_of(20)
