@@ -419,7 +419,8 @@ class MessageRouter:
     def _enter(self, node: NodeTracker) -> None:
         """Make a node steady if it can be, in a fleet that is large enough."""
         if len(self.nodes) >= FEW_NODES and node.steady < 0 and node.name not in self._clocks.offsets:
-            self.held.steady.enter(node, topic(self._config.cluster, node.name, Topic.FRAME))
+            node.topic = node.topic or topic(self._config.cluster, node.name, Topic.FRAME)
+            self.held.steady.enter(node)
 
     def _single_frame(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
         """Process a frame that was held."""
@@ -667,7 +668,7 @@ class MessageRouter:
             self.held.leave(node)
             self.held.forget(node)
             self._batcher.take_apart()
-            self.held.steady.remove(topic(self._config.cluster, name, Topic.FRAME))
+            self.held.steady.remove(node)
         for kind in Topic:
             self._routes.pop(topic(self._config.cluster, name, kind), None)
         self._clocks.offsets.pop(name, None)
@@ -755,7 +756,8 @@ class MessageRouter:
     def lose(self, node: str, part: Batch, reason: str, wall: int) -> None:
         """Record what could not be stored of a node: its frames are lost, a sample is kept."""
         self._dead_letters.add("store", node, sample_of(part), reason, wall)
-        self.held.steady.bring_back_all()
+        if (found := self.nodes.get(node)) is not None:
+            self.held.steady.bring_back(found)
         self._sequence.record_lost(holes_of(part, self._registry.run_of, "unstorable"))
 
     def faults(self) -> Iterator[PartFault]:

@@ -156,6 +156,8 @@ class NodeTracker:
     """Its rows in the fleet."""
     numbers: bytes = b""
     """Its `first_numbers`; empty where they say too little."""
+    topic: str = ""
+    """Of its live frames, once it was steady."""
     steady: int = -1
     """Its place in `SteadyNodes`, which then know more than this; -1 while it is not steady."""
 

@@ -58,8 +58,8 @@ class SteadyNodes:
         self.came_wall = np.zeros(room, np.int64)
         """The same, ns since 1970."""
 
-    def enter(self, node: NodeTracker, topic: str) -> None:
-        """Make a node steady if it can be. `topic`: of its live frames."""
+    def enter(self, node: NodeTracker) -> None:
+        """Make a node steady if it can be."""
         account = None if node.session is None else node.accounts.get(node.session)
         if (
             account is None
@@ -69,9 +69,9 @@ class SteadyNodes:
             or not (node.proven and node.online and node.numbers)
         ):
             return
-        place = self.places.get(topic, -1)
-        if place < 0 or self.nodes[place] is not node:
-            place = self._take_place(node, topic)
+        place = self.places.get(node.topic, -1)
+        if place < 0:
+            place = self._take_place(node)
         self.next[place], self.session[place], self.run[place] = node.seq + 1, account.session, account.run
         self.since[place] = node.layouts[0].taken_at if len(node.layouts) > 1 else 0
         self.shape[place] = self._shape_of(node.layouts[0])
@@ -106,9 +106,9 @@ class SteadyNodes:
         for node in self:
             self.bring_back(node)
 
-    def remove(self, topic: str) -> None:
+    def remove(self, node: NodeTracker) -> None:
         """Give up the place of a node that has left."""
-        place = self.places.pop(topic, -1)
+        place = self.places.pop(node.topic, -1)
         if place >= 0:
             self.nodes[place] = None
             self._free.append(place)
@@ -120,7 +120,7 @@ class SteadyNodes:
     def __iter__(self) -> Iterator[NodeTracker]:
         return (node for node in self.nodes if node is not None and node.steady >= 0)
 
-    def _take_place(self, node: NodeTracker, topic: str) -> int:
+    def _take_place(self, node: NodeTracker) -> int:
         if self._free:
             place = self._free.pop()
             self.nodes[place] = node
@@ -129,7 +129,7 @@ class SteadyNodes:
             self.nodes.append(node)
             if place >= len(self.next):
                 self._grow()
-        self.places[topic] = place
+        self.places[node.topic] = place
         return place
 
     def _grow(self) -> None:
