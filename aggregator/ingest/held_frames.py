@@ -22,7 +22,7 @@ from aggregator.ingest.template import FrameTemplate
 from aggregator.load.shedding import Shedding
 from aggregator.store.protocol import Frames
 from api.stats import Stats
-from telemetry.wire.border import FIRST_CLOCK, FRAMES_END, LIVE_WINDOW
+from telemetry.wire.border import FRAMES_END, LIVE_WINDOW
 from telemetry.wire.frame import Frame
 from telemetry.wire.topics import Topic
 
@@ -91,7 +91,7 @@ class HeldFrames:
     def hold_second(self, topic: str, payload: bytes, now: float, wall: int) -> bool:
         """Hold a frame of a steady node of which one is held: after a pause many nodes have sent several, and what is held
         is processed first. Return False where it is not so, or not possible. The message is counted already."""
-        if len(self._places) < MANY_FRAMES:
+        if len(self._places) < MANY_FRAMES or self._shedding.step:
             return False  # of one node that floods: all would be processed for each of its frames
         self.process()
         return self._add(topic, payload, now, wall)
@@ -135,7 +135,7 @@ class HeldFrames:
         at = self._places.index(place)
         self._places.pop(at)
         payload, now, wall = self._payloads.pop(at), self._came.pop(at), self._came_at.pop(at)
-        self._process_single(node, payload, now, wall)
+        self._single(node, payload, now, wall)
         self.steady.leave(node)
 
     def process(self, most: int | None = None) -> None:
@@ -169,11 +169,7 @@ class HeldFrames:
             for at in np.flatnonzero(single).tolist():
                 node = steady.nodes[places[chosen[at]]]
                 if node is not None:
-                    self._process_single(node, group[at], float(came[chosen[at]]), int(came_at[chosen[at]]))
-
-    def _process_single(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
-        self.steady.leave(node)
-        self._single(node, payload, now, wall)
+                    self._single(node, group[at], float(came[chosen[at]]), int(came_at[chosen[at]]))
 
     def _join(
         self,
@@ -198,7 +194,6 @@ class HeldFrames:
             & (heads.sampled_at >= steady.since[places])
             & (ahead >= -LIVE_WINDOW)
             & (ahead <= LIVE_WINDOW)
-            & (came_at >= FIRST_CLOCK)
         )
         seq, session, at = heads.seq, heads.session, heads.sampled_at
         others: Flags = ~follows

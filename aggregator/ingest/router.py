@@ -408,6 +408,7 @@ class MessageRouter:
                 self.remove(name)
 
     def _frame(self, node: NodeTracker, payload: bytes, now: float, wall: int, *, live: bool) -> None:
+        self.held.steady.leave(node)
         frame = border.decode_frame(payload)
         if not live or self._clocks.offsets or not border.live(frame.sampled_at, wall):
             frame = self._timed(node, frame, wall, live=live)
@@ -691,8 +692,6 @@ class MessageRouter:
             self.remove(name)
         if now - self._swept >= SWEEP_EVERY:
             self._swept = now
-            self.held.process()
-            self.held.steady.bring_back_all()
             before = now - self._budgets.expiry_seconds
             removed = self._sequence.silent_since(before)
             for name in removed:

@@ -1,8 +1,8 @@
 """The state of nodes whose frames come as they should, in columns: a frame that follows the one before changes
 three numbers there, and no object of its node.
 
-A node is *steady* while its session goes on, nothing of that is missing, and its frames have the shape of its newest
-inventory. Whatever else comes from it or happens to it makes it leave first, which brings the columns into its
+A node is *steady* while its session goes on frame by frame, in the shape of its newest inventory; older frames may be
+missing. Whatever else comes from it or happens to it makes it leave first, which brings the columns into its
 `NodeTracker` and `SessionAccount`; afterwards it enters again, if all is so still.
 """
 
@@ -63,7 +63,6 @@ class SteadyNodes:
         account = None if node.session is None else node.accounts.get(node.session)
         if (
             account is None
-            or account.missing
             or account.run < 0
             or account.end != node.seq
             or not (node.proven and node.online and node.numbers)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aggregator.config import AggregatorConfig
@@ -22,16 +22,19 @@ from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.joined_frames import JoinedFrames
 from aggregator.ingest.router import MessageRouter
 from aggregator.ingest.template import FrameTemplate
+from aggregator.load.controller import ShedStep
 from aggregator.load.shedding import Shedding
-from aggregator.store.protocol import Batch, StoredState
+from aggregator.store.protocol import Batch, LostFrames, StoredState
 from api.stats import Stats
 from telemetry.devices import Event
+from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.wire import frame as frames
 from telemetry.wire import inventory as messages
+from telemetry.wire.intervals import IntervalSet
 from telemetry.wire.inventory import CollectorStatus, CommandReply, FrameSpan, NodeState
 from telemetry.wire.schema import GPU_FAST, GPU_SLOW, NODE_FAST, SCHEMA
-from telemetry.wire.topics import Topic, topic
+from telemetry.wire.topics import Topic, shard_of, topic
 from tests.aggregator.node import START, gpu_rows, inventory, node_rows, sampled_at, value
 
 SECOND = 10**9
@@ -70,10 +73,11 @@ class Inside:
         with self._as_told():
             self.ingest.receive(topic("default", node, kind), body, self.now, self.wall)
 
-    def hello(self, node: str, gpus: int, version: int = 0, session: int = 1) -> None:
+    def hello(self, node: str, gpus: int, version: int = 0, session: int = 1, taken_at: int = START - 1) -> None:
         status = CollectorStatus(state=NodeState.ONLINE, session=session)
         self.publish(node, Topic.STATUS, messages.encode(status))
-        self.publish(node, Topic.INVENTORY, messages.encode(inventory(node, gpus, session, version)))
+        made = msgspec.structs.replace(inventory(node, gpus, session, version), taken_at=taken_at)
+        self.publish(node, Topic.INVENTORY, messages.encode(made))
 
     def flush(self, most: int | None = None) -> None:
         with self._as_told():
@@ -86,6 +90,14 @@ class Inside:
     def remove(self, node: str) -> None:
         with self._as_told():
             self.ingest.remove(node)
+
+    def refill(self, lost: LostFrames) -> None:
+        with self._as_told():
+            self.ingest.refill([lost], self.now)
+
+    def confirm(self, shard: str, accounted: dict[tuple[str, int], IntervalSet]) -> None:
+        with self._as_told():
+            self.ingest.confirm(shard, accounted, self.now)
 
     def commit(self) -> None:
         self.flush()
@@ -160,6 +172,18 @@ def body(
     return frames.encode(frames.build(session, seq, sampled_at(seq) + at, readings, events))
 
 
+def damaged(made: bytes, kind: str, number: int) -> bytes:
+    """A frame of which a bit is flipped, or the end is missing; others are left as they are."""
+    place = number * len(made) // 256
+    match kind:
+        case "flipped":
+            return made[:place] + bytes([made[place] ^ (1 << number % 8)]) + made[place + 1 :]
+        case "cut":
+            return made[:place]
+        case _:
+            return made
+
+
 class Sender:
     """The nodes: what each sends next. Both insides get the same bytes."""
 
@@ -188,6 +212,9 @@ class Sender:
             if kind == "event":
                 event = Event(id=f"{session}-{self._seq[node]}", node=node, at=sampled_at(self._seq[node]), kind="xid")
                 events = (messages.encode(event),)
+        elif kind == "foreign":
+            self._seq[node] += 1
+            session += 1 + number % 3
         elif kind == "skip":
             self._seq[node] += 1 + number % 4
         elif kind == "session":
@@ -195,11 +222,7 @@ class Sender:
             self._seq[node] = 0
         seq = max(0, self._seq[node] - number % 5) if kind in {"again", "ring"} else max(0, self._seq[node])
         made = body(node, self._gpus[node], session, seq, at=skew, slow=slow, events=events)
-        if kind == "flipped":
-            place = number * len(made) // 256
-            made = made[:place] + bytes([made[place] ^ (1 << number % 8)]) + made[place + 1 :]
-        elif kind == "cut":
-            made = made[: number * len(made) // 256]
+        made = damaged(made, kind, number)
         match kind:
             case "ring":
                 self.each(lambda one: one.publish(node, Topic.BACKFILL, frames.encode_many([made])))
@@ -214,7 +237,13 @@ class Sender:
             case "inventory":
                 self._gpus[node] = 1 + number % 3
                 self._version += 1
-                self.each(lambda one: one.hello(node, self._gpus[node], self._version, session))
+                taken_at = sampled_at(seq) + (number // 3 % 3 - 1) * SECOND
+                self.each(lambda one: one.hello(node, self._gpus[node], self._version, session, taken_at))
+            case "lost":
+                self.each(lambda one: one.refill(LostFrames(node, session, max(0, seq - number % 5), seq)))
+            case "settled":
+                known = {(node, session): IntervalSet([(0, seq + number % 2)])}
+                self.each(lambda one: one.confirm(shard_of(node), known))
             case "remove":
                 self.each(lambda one: one.remove(node))
                 self.each(lambda one: one.hello(node, self._gpus[node], self._version, session))
@@ -234,14 +263,26 @@ class Sender:
                     one.flush()
                 case "commit":
                     one.commit()
+                case "shed":
+                    one.flush()  # what came before is not shed where it is held
+                    one.shedding.step = STEPS_OF_SHEDDING[number % len(STEPS_OF_SHEDDING)]
                 case _:
                     one.expire()
 
 
 ACTS = ("next",) * 12 + (
-    "slow", "event", "early", "skip", "session", "again", "ring", "gone", "status", "inventory", "remove", "flipped", "cut",
+    "slow", "event", "early", "skip", "session", "foreign", "again", "ring", "gone", "status", "inventory", "inventory",
+    "lost", "settled", "remove", "flipped", "cut",
 )  # fmt: skip
-TICKS = "flush", "flush", "a few", "commit", "expire"
+TICKS = "flush", "flush", "a few", "commit", "expire", "shed"
+STEPS_OF_SHEDDING = (
+    ShedStep.NOTHING,
+    ShedStep.NOTHING,
+    ShedStep.NOTHING,
+    ShedStep.HALF_HISTORY,
+    ShedStep.HISTORY,
+    ShedStep.FRAMES,
+)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(ACTS), st.sampled_from(NODES), st.integers(0, 255)),
@@ -252,6 +293,17 @@ STEPS = st.lists(
 )
 
 
+ALL = ("all", "", 0)
+
+
+@example([("next", "a", 0), ("early", "a", 0)], 0)
+@example([("early", "a", 0), ALL], 0)
+@example([ALL, ALL, ALL, ("remove", "b", 0)], 0)
+@example([ALL, ALL, ("lost", "a", 0)], 0)
+@example([("slow", "a", 0), ("slow", "a", 0)], 0)
+@example([ALL, ("shed", "", 52), ALL], 0)
+@example([("next", "a", 0), ("shed", "", 89), ("next", "b", 0), ALL], 0)
+@example([ALL, ("shed", "", 137), ALL, ("ring", "a", 1)], 0)
 @given(STEPS, st.sampled_from([0, 4]))
 def test_frames_taken_together_end_as_they_would_one_by_one(steps: list[tuple[str, str, int]], many: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -370,6 +422,22 @@ def test_frames_whose_nodes_change_before_the_flush_are_read_by_what_they_were_m
     assert [row[3] for row in stored] == [each.tobytes() for each in wanted]
 
 
+def test_a_frame_of_before_an_inventory_is_of_the_devices_of_before(fleet_of_nodes: Inside) -> None:
+    """Boards were replaced by others of their kind, and the node's clock was then set back: by its time the frame is of
+    the old ones."""
+    new = inventory("n3", 2, 1, 1)
+    boards = tuple(msgspec.structs.replace(gpu, uuid=f"GPU-new-{gpu.index}") for gpu in new.gpus)
+    new = msgspec.structs.replace(new, gpus=boards, taken_at=sampled_at(2))
+    fleet_of_nodes.publish("n3", Topic.INVENTORY, messages.encode(new))
+    send_all(fleet_of_nodes, 2)
+    fleet_of_nodes.commit()
+    for name in NAMES:
+        fleet_of_nodes.publish(name, Topic.FRAME, body(name, 2, 1, 3, at=-2 * SECOND))
+    fleet_of_nodes.commit()
+    stored = {row[0][1]: row[2] for row in fleet_of_nodes.rows if row[2] in {"GPU-new-1", "GPU-n3-1"}}
+    assert stored == {0: "GPU-n3-1", 1: "GPU-n3-1", 2: "GPU-new-1", 3: "GPU-n3-1"}
+
+
 def test_frames_of_unusual_bytes_have_no_template() -> None:
     made = body("a", 2, 1, 5)
     frame = frames.decode(made)
@@ -394,3 +462,55 @@ def test_a_template_reads_the_numbers_of_any_length(session: int, seq: int) -> N
     assert heads.right.tolist() == [True, True]
     assert (heads.session.tolist(), heads.seq.tolist()) == ([session] * 2, [seq] * 2)
     assert heads.sampled_at.tolist() == [sampled_at(seq)] * 2
+
+
+def test_a_damaged_frame_is_refused_and_the_others_are_joined(fleet_of_nodes: Inside) -> None:
+    """A bit of how many bytes follow, which no value would show."""
+    made = body("n4", 2, 1, 2)
+    at = made.index(b"\xc4") + 1
+    wrong = made[:at] + bytes([made[at] ^ 1]) + made[at + 1 :]
+    for name in NAMES:
+        fleet_of_nodes.publish(name, Topic.FRAME, wrong if name == "n4" else body(name, 2, 1, 2))
+    fleet_of_nodes.commit()
+    assert {name for name, node in fleet_of_nodes.fleet.nodes.items() if node.seq == 2} == set(NAMES) - {"n4"}
+    assert fleet_of_nodes.stats.dropped == {"malformed": 1}
+
+
+def test_every_byte_that_is_no_value_is_that_of_the_template() -> None:
+    """A frame in which one is another is none of the template; in one in which a value is another, nothing else is."""
+    made = body("a", 2, 1 << 40, 70_000)
+    frame = frames.decode(made)
+    template = FrameTemplate(made, frame)
+    flipped = np.frombuffer(made, np.uint8) ^ np.eye(len(made), dtype=np.uint8)
+    right = template.heads(flipped).right
+    for at, row in enumerate(flipped):
+        try:
+            other = frames.decode(row.tobytes())
+            same = other.schema == frame.schema and not other.events and shape(other) == shape(frame)
+        except WireError:
+            same = False
+        assert bool(right[at]) == same, at
+    assert np.count_nonzero(right) == 8 + 4 + 8 + sum(len(each.gauges) + len(each.counters) for each in frame.blocks)
+
+
+def shape(frame: frames.Frame) -> list[tuple[int, int, int, int]]:
+    return [(each.block, each.rows, len(each.gauges), len(each.counters)) for each in frame.blocks]
+
+
+def test_what_has_no_room_or_no_number_any_more_is_decided_frame_by_frame(
+    fleet_of_nodes: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Batcher, "full", lambda *_: True)
+    send_all(fleet_of_nodes, 2)
+    fleet_of_nodes.flush()
+    assert fleet_of_nodes.stats.dropped == {"no_room": len(NAMES)}
+    monkeypatch.undo()
+    send_all(fleet_of_nodes, 3)
+    fleet_of_nodes.commit()
+    assert newest(fleet_of_nodes) == {3}
+    single: list[bytes] = []
+    monkeypatch.setattr("telemetry.wire.border.decode_frame", single.append)
+    monkeypatch.setattr(held_frames, "FRAMES_END", 4)
+    send_all(fleet_of_nodes, 4)
+    fleet_of_nodes.flush()
+    assert len(single) == len(NAMES)

@@ -181,3 +181,16 @@ def test_a_fleet_that_grows_is_copied_a_few_times_and_has_little_room_to_spare()
         assert rows <= before
     assert copied <= 9 * rows
     assert before <= 1.125 * rows + 64
+
+
+def test_a_node_that_has_left_keeps_what_was_known_of_it() -> None:
+    """Its row is another's now."""
+    fleet = Fleet()
+    gone = fleet.place(inventory("a", 1))
+    gone.online, gone.seen, gone.seq = True, 5.0, 7
+    fleet.remove("a")
+    other = fleet.place(inventory("b", 1))
+    assert other.row == gone.row
+    assert (other.online, other.seen, other.seq) == (False, -np.inf, -1)
+    other.seen = 9.0
+    assert (gone.online, gone.seen, gone.seq) == (True, 5.0, 7)
