@@ -18,7 +18,7 @@ from aggregator.ingest.joined_frames import JoinedFrames
 from aggregator.ingest.layout import DEVICE, PLACE, TABLES, BlockLayout, numbers_of, translate
 from aggregator.ingest.means import ProvisionalMeans
 from aggregator.ingest.sequence import ArrivedFrame, NodeTracker
-from aggregator.ingest.template import Bytes, Places
+from aggregator.ingest.template import Bytes, Span
 from aggregator.store.protocol import Batch, BlockRows, Frames
 from api.stats import Stats
 from telemetry.fleet import Fleet
@@ -428,8 +428,8 @@ def _assembled_joined(joined: JoinedFrames, offset: int) -> list[_AssembledBlock
     return found
 
 
-def _cut(content: Bytes, places: Places) -> Bytes:
-    return np.ascontiguousarray(content[:, slice(*places)])
+def _cut(content: Bytes, span: Span) -> Bytes:
+    return np.ascontiguousarray(content[:, slice(*span)])
 
 
 def _arrays(group: _BlockParts) -> _AssembledBlock:

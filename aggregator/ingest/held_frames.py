@@ -99,7 +99,9 @@ class HeldFrames:
     def _add(self, topic: str, payload: bytes, now: float, wall: int) -> bool:
         steady = self.steady
         place = steady.places.get(topic)
-        if place is None or steady.state[place] or len(payload) not in self._lengths or self._shedding.step:
+        if place is None or steady.state[place] or len(payload) not in self._lengths:
+            return False
+        if self._shedding.step or self._coalesced:  # one of its node may be among them
             return False
         steady.state[place] = HELD
         self._places.append(place)

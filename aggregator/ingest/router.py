@@ -235,7 +235,7 @@ class MessageRouter:
         # Another store has no provisional rows: frames that are shed are gaps until they are refilled.
         self._batcher = Batcher(fleet, stats, means=config.store.kind is StoreKind.EMBEDDED)
         self.held = HeldFrames(self._batcher, self._shedding, stats, config.store.pending_bytes, self._single_frame)
-        """What is held until the next flush, and the nodes of which it knows more than their trackers."""
+        """Frames that wait for the next flush, and the nodes of which it knows more than their trackers."""
         self._batcher.leave = self.held.leave
         self._inventories: list[Inventory] = []
         """New ones that no batch has yet."""

@@ -8,7 +8,7 @@ missing. Whatever else comes from it or happens to it makes it leave first, whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -100,11 +100,6 @@ class SteadyNodes:
         node.frames += last - node.seq
         node.seq, node.last_frame, node.last_frame_wall = last, float(self.came[place]), int(self.came_wall[place])
 
-    def bring_back_all(self) -> None:
-        """Bring what the columns know into the objects of all nodes."""
-        for node in self:
-            self.bring_back(node)
-
     def remove(self, node: NodeTracker) -> None:
         """Give up the place of a node that has left."""
         place = self.places.pop(node.topic, -1)
@@ -115,9 +110,6 @@ class SteadyNodes:
     def of(self, places: Iterable[int]) -> list[NodeTracker]:
         """Return the nodes at some places; none of them is free."""
         return [node for place in places if (node := self.nodes[place]) is not None]
-
-    def __iter__(self) -> Iterator[NodeTracker]:
-        return (node for node in self.nodes if node is not None and node.steady >= 0)
 
     def _take_place(self, node: NodeTracker) -> int:
         if self._free:

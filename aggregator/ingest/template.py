@@ -16,7 +16,7 @@ import numpy.typing as npt
 from telemetry.wire.frame import Frame
 
 Bytes = npt.NDArray[np.uint8]
-Places = tuple[int, int]
+Span = tuple[int, int]
 """First byte, and the one behind the last."""
 
 _INTEGERS = MappingProxyType({0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8})
@@ -26,10 +26,7 @@ _BINARIES = MappingProxyType({0xC4: 1, 0xC5: 2, 0xC6: 4})
 _SMALL = 0x7F
 """Highest number that is its own first byte; the bit above is 0."""
 _WHOLE = 0xFF
-
-
-class _UnusualError(Exception):
-    """The bytes are right, and not as a collector writes them."""
+_UNUSUAL = "a frame that is written in an unusual way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +35,8 @@ class TemplateBlock:
 
     number: int
     """Its position in the schema."""
-    gauges: Places
-    counters: Places
+    gauges: Span
+    counters: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +54,23 @@ class FrameTemplate:
     """The places of everything in frames without events that have one length and the same blocks."""
 
     def __init__(self, payload: bytes, frame: Frame) -> None:
-        """`frame`: what `payload` was decoded to. Raises `ValueError` for one that has events, or is written in another
-        way than the shortest or the usual one."""
+        """`frame`: what `payload` was decoded to. Raises `ValueError` for one that has events, or is written otherwise than
+        collectors write: with signed numbers, say."""
         if frame.events:
             raise ValueError("a frame with events has no template")
         walk = _Walk(payload)
-        try:
+        walk.head(_ARRAYS)
+        walk.integer()
+        self._session, self._seq, self._sampled_at = walk.value(), walk.value(), walk.value()
+        walk.head(_ARRAYS)
+        blocks = []
+        for packed in frame.blocks:
             walk.head(_ARRAYS)
             walk.integer()
-            self._session, self._seq, self._sampled_at = walk.value(), walk.value(), walk.value()
-            walk.head(_ARRAYS)
-            blocks = []
-            for packed in frame.blocks:
-                walk.head(_ARRAYS)
-                walk.integer()
-                walk.integer()
-                blocks.append(TemplateBlock(packed.block, walk.bytes(packed.gauges), walk.bytes(packed.counters)))
-            if walk.at < len(payload):
-                walk.head(_ARRAYS)  # of no events
-        except (_UnusualError, IndexError) as error:
-            raise ValueError("a frame that is written in an unusual way") from error
+            walk.integer()
+            blocks.append(TemplateBlock(packed.block, walk.bytes(packed.gauges), walk.bytes(packed.counters)))
+        if walk.at < len(payload):
+            walk.head(_ARRAYS)  # of no events
         if walk.at != len(payload):
             raise ValueError("a frame with more than this release knows")
         self.size = len(payload)
@@ -94,7 +88,8 @@ class FrameTemplate:
 
 
 class _Walk:
-    """Goes through the bytes of a frame, and notes which of them all frames of its template have in common."""
+    """Goes through the bytes of a frame, and notes which of them all frames of its template have in common. Raises
+    `ValueError` where they are right, and not as a collector writes them."""
 
     def __init__(self, payload: bytes) -> None:
         self._payload = payload
@@ -108,14 +103,14 @@ class _Walk:
         if kinds is _ARRAYS and 0x90 <= first <= 0x9F:
             return self._pass(1, _WHOLE)
         if first not in kinds:
-            raise _UnusualError
+            raise ValueError(_UNUSUAL)
         return self._pass(1 + kinds[first], _WHOLE)
 
     def integer(self) -> None:
         """Pass a number that all have in common."""
         self._pass(1 + self._width(), _WHOLE)
 
-    def value(self) -> Places:
+    def value(self) -> Span:
         """Pass a number of each frame's own."""
         width, begin = self._width(), self.at
         if not width:
@@ -125,7 +120,7 @@ class _Walk:
         self._pass(width, 0)
         return begin + 1, self.at
 
-    def bytes(self, content: bytes) -> Places:
+    def bytes(self, content: bytes) -> Span:
         """Pass bytes, which are each frame's own."""
         self.head(_BINARIES)
         begin = self.at
@@ -137,7 +132,7 @@ class _Walk:
         if first <= _SMALL:
             return 0
         if first not in _INTEGERS:
-            raise _UnusualError
+            raise ValueError(_UNUSUAL)
         return _INTEGERS[first]
 
     def _pass(self, count: int, mask: int) -> None:
@@ -145,9 +140,9 @@ class _Walk:
         self.at += count
 
 
-def _numbers(rows: Bytes, places: Places) -> npt.NDArray[np.int64]:
+def _numbers(rows: Bytes, span: Span) -> npt.NDArray[np.int64]:
     """Return big-endian numbers of one to eight bytes."""
-    begin, end = places
+    begin, end = span
     wide = np.zeros((len(rows), 8), np.uint8)
     wide[:, 8 - (end - begin) :] = rows[:, begin:end]
     return wide.view(">i8").astype(np.int64).ravel()

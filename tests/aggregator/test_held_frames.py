@@ -53,7 +53,7 @@ class Inside:
         letters = DeadLetters(folder / "quarantine", config.quarantine_bytes)
         self.ingest = MessageRouter(config, self.fleet, self.stats, IdRegistry(StoredState()), letters, self.shedding)
         self.now, self.wall = 100.0, START + SECOND
-        self.rows: list[tuple[object, ...]] = []
+        self.rows: list[tuple[Any, ...]] = []
         self.runs: dict[int, tuple[str, int]] = {}
         self.devices: dict[int, str | None] = {}
         self.many = 0
@@ -128,9 +128,10 @@ class Inside:
                 self.rows.append((ids[at], block.block, self.devices[device], gauges.tobytes(), counters.tobytes()))
 
     def everything(self) -> dict[str, Any]:
-        """All that others see of it; of a cluster in which messages came in the same order it is the same."""
+        """Return what others see of it; of a cluster in which messages came in the same order it is the same."""
         fleet = self.fleet
-        self.ingest.held.steady.bring_back_all()
+        for node in self.ingest.nodes.values():
+            self.ingest.held.steady.bring_back(node)
         return {
             "rows": sorted(self.rows, key=repr),
             "commands": sorted(map(str, self.commands)),
@@ -264,8 +265,10 @@ class Sender:
                 case "commit":
                     one.commit()
                 case "shed":
-                    one.flush()  # what came before is not shed where it is held
-                    one.shedding.step = STEPS_OF_SHEDDING[number % len(STEPS_OF_SHEDDING)]
+                    step = STEPS_OF_SHEDDING[number % len(STEPS_OF_SHEDDING)]
+                    if step or one.shedding.step is not ShedStep.FRAMES:
+                        one.flush()  # what came before is shed, or not, as it comes where it is not held
+                    one.shedding.step = step
                 case _:
                     one.expire()
 
