@@ -231,20 +231,45 @@ class MqttClient(aiomqtt.Client):
         if not self._connected.done():
             self._connected.set_exception(aiomqtt.MqttError(self._failure))
 
+    def _on_socket_open(self, client: Any, _userdata: Any, sock: Any) -> None:
+        self._loop.call_soon_threadsafe(self._attend, client, sock)
+
+    def _attend(self, client: Any, sock: Any) -> None:
+        """Read from a connection. Its socket is asked for in the loop: it may be closed by now, and its number be another's."""
+        if sock.fileno() >= 0:
+            self._loop.add_reader(sock.fileno(), self._read_all, client)
+            self._misc_task = self._loop.create_task(self._misc_loop())
+
+    def _read_all(self, client: Any) -> None:
+        """Read what there is, what TLS has decrypted already included, as aiomqtt does."""
+        try:
+            client.loop_read()
+            while isinstance(client._sock, ssl.SSLSocket) and client._sock.pending():  # noqa: SLF001
+                client.loop_read()
+        except Exception as error:  # noqa: BLE001 - as aiomqtt: the connection is broken
+            self._break(error)
+
     def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
         if asyncio._get_running_loop() is not self._loop:  # noqa: SLF001 - None in a thread
-            super()._on_socket_register_write(client, userdata, sock)
+            self._loop.call_soon_threadsafe(self._on_socket_register_write, client, userdata, sock)
             return
+        self._write_rest(client, sock)
+        if self._check_timer is not None and self._check_timer.when() - self._loop.time() < CHECK_SECONDS / 2:
+            self._check()
+
+    def _write_rest(self, client: Any, sock: Any) -> None:
+        """Write what is to be sent, now and, while the kernel's buffer is full, when it no longer is."""
         try:
             client.loop_write()
-        except Exception as error:  # noqa: BLE001 - as aiomqtt does when the loop calls it
-            if not self._disconnected.done():
-                self._disconnected.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - as aiomqtt: the connection is broken
+            self._break(error)
             return
-        if client.want_write():  # the kernel's buffer is full: the loop continues when it is not
-            super()._on_socket_register_write(client, userdata, sock)
-        elif self._check_timer is not None and self._check_timer.when() - self._loop.time() < CHECK_SECONDS / 2:
-            self._check()
+        if client.want_write() and sock.fileno() >= 0:
+            self._loop.add_writer(sock.fileno(), self._write_rest, client, sock)
+
+    def _break(self, error: Exception) -> None:
+        if not self._disconnected.done():
+            self._disconnected.set_exception(error)
 
     async def _wait_for(self, fut: Awaitable[T], timeout: float | None) -> T:  # noqa: ASYNC109 - as its parent
         """Wait as aiomqtt does, but with `asyncio.timeout`: on Python 3.11 `asyncio.wait_for` loses a

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -113,3 +115,28 @@ def test_what_is_kept_is_more_than_its_receiver_takes() -> None:
         (publisher.LONGEST_BYTES, max(border.MOST_STATUS_BYTES, border.MOST_COMMAND_BYTES)),
     ):
         assert kept - head > taken
+
+
+async def test_a_connection_that_ends_before_the_loop_comes_to_it_is_left_alone() -> None:
+    """Else a refused one prints a traceback, or is taken for another that has its number by now."""
+    client, reported = MqttClient("127.0.0.1"), []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    ours, theirs = socket.socketpair()
+    with theirs:
+
+        def connected() -> None:  # in a thread, as aiomqtt connects
+            client._on_socket_open(client._client, None, ours)
+            client._on_socket_register_write(client._client, None, ours)
+
+        connecting = threading.Thread(target=connected)
+        connecting.start()
+        connecting.join()
+        number = ours.fileno()
+        ours.close()
+        with socket.socket() as other:
+            assert other.fileno() == number, "the numbers of closed sockets are given again"
+            await asyncio.sleep(0)
+            assert not loop.remove_reader(number)
+            assert not loop.remove_writer(number)
+    assert not reported

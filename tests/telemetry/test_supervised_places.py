@@ -26,6 +26,7 @@ PLACES = {
     "collector/service.py": SUPERVISED + "; the source's end is awaited",
     "telemetry/runtime/supervision.py": "a thread whose end is awaited",
     "telemetry/runtime/worker_threads.py": "a pool that is watched",
+    "telemetry/wire/mqtt.py": "pings: without them the connection ends, which whoever has it is told",
     "telemetry/runtime/systemd.py": "without it the watchdog starves, and systemd starts the process again",
     "collector/publish/publisher.py": "a group of `unending` tasks: the end of one fails the publisher",
     "collector/host/kernel_log.py": "for tests; the service runs it supervised",
