@@ -19,6 +19,7 @@ from collector.ring.ring import Ring
 from collector.ring.writer import RingWriter
 from collector.sampling.event_queue import EventQueue
 from collector.sampling.known_devices import RememberedDevices
+from collector.sampling.past_inventories import PastInventories
 from collector.sampling.sampler import HostRows, PortRows, Sampler
 from collector.source import DeviceEvent, Source
 from collector.sources import is_elsewhere, is_probed
@@ -131,6 +132,7 @@ class CollectorAssembly:
             )
             if is_probed(source):
                 self._memory = RememberedDevices(config.state_dir, time.time_ns())
+        self._past = PastInventories() if self._memory is None else self._memory.past
         self.publisher = Publisher(
             config, self.session, self.ring_writer, self._execute, time.time_ns, self.note, self._sent
         )
@@ -177,6 +179,7 @@ class CollectorAssembly:
 
     def inventory(self, inventory: Inventory) -> None:
         """Publish a new inventory, and remember its GPUs."""
+        inventory = self._past.joined(inventory)
         self.publisher.inventory(inventory)
         if self._memory is not None:
             self._memory.inventory(inventory, time.time_ns())

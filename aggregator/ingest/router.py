@@ -22,7 +22,6 @@ from aggregator.ingest.budgets import NodeBudget, over
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.held_frames import HeldFrames
 from aggregator.ingest.ids import IdRegistry
-from aggregator.ingest.layout import make_layout
 from aggregator.ingest.newcomers import Newcomers
 from aggregator.ingest.node_clocks import NodeClocks
 from aggregator.ingest.refusals import FAULT, Refusals
@@ -278,7 +277,7 @@ class MessageRouter:
             shared = self._interner.inventory(inventory)
             node = self._sequence.node(shared.node, now)
             node.proven = True
-            self._sequence.add_layout(node, make_layout(shared, self._registry))
+            self._sequence.add_layout(node, shared)
         for (name, session), stored in accounted.items():
             found = self.nodes.get(name)
             if found is not None:  # not one that was removed, and whose history stays
@@ -530,7 +529,7 @@ class MessageRouter:
                 self._inventories.append(inventory)
             if not first:
                 self._batcher.take_apart()
-            self._sequence.add_layout(node, make_layout(inventory, self._registry))
+            self._sequence.add_layout(node, inventory)
         if proven is not None:
             return
         self._accept_waiting(node, now)

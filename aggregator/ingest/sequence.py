@@ -7,7 +7,7 @@ that it fits, missing (and so requested again), or lost for good.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from aggregator.config import BackfillConfig
 from aggregator.ingest.backfill import BackfillPlanner, NodeCommand
 from aggregator.ingest.budgets import NEWCOMER_SESSIONS, ClusterBudget, NodeBudget, TokenBucket, over
 from aggregator.ingest.ids import IdRegistry
-from aggregator.ingest.layout import NodeLayout, first_numbers
+from aggregator.ingest.layout import NodeLayout, first_numbers, make_layout
 from aggregator.ingest.ledger import FrameLedger, SessionAccount
 from aggregator.settings.budgets import IngestBudgets
 from aggregator.store.protocol import Hole, LostFrames
@@ -218,14 +218,9 @@ class NodeTracker:
                 return layout
         return fitting[-1] if fitting else None
 
-    def add_layout(self, layout: NodeLayout, fleet: Fleet) -> None:
-        """Make a layout the current one and give the node its rows in the fleet."""
-        before = self.layouts
-        if before and layout.schema_id == before[0].schema_id and _same_rows(layout, before[0]):
-            # Frames since the older one were made with it as well: facts of the host have changed, no rows.
-            since = min(layout.taken_at, before[0].taken_at)
-            layout, before = replace(layout, taken_at=since), before[1:]
-        self.layouts = [layout, *before][:KEPT_LAYOUTS]
+    def add_layout(self, layout: NodeLayout, past: Iterable[NodeLayout], fleet: Fleet) -> None:
+        """Make a layout the current one and give the node its rows in the fleet. `past`: those before it, newest first."""
+        self.layouts = _joined([layout, *past], self.layouts)[:KEPT_LAYOUTS]
         placed = self.fleet_node = fleet.place(layout.inventory)
         self.rows = {
             table: np.arange(rows.start, rows.stop, dtype=np.intp) if rows.stop > rows.start else _NO_ROWS
@@ -409,14 +404,16 @@ class FrameSequence:
         """Raise `WireError` for more devices than the node or the cluster may have."""
         before = node.layouts[0].inventory if node.layouts else None
         self.devices.check(inventory, before)
-        new = self._registry.unknown(inventory)
+        new = sum(map(self._registry.unknown, (inventory, *inventory.past())))
         if new:
             node.budget.devices(new, now)
 
-    def add_layout(self, node: NodeTracker, layout: NodeLayout) -> None:
-        """Make a layout a node's current one."""
-        self.devices.replace(layout.inventory, node.layouts[0].inventory if node.layouts else None)
-        node.add_layout(layout, self._fleet)
+    def add_layout(self, node: NodeTracker, inventory: Inventory) -> None:
+        """Make the layout of an inventory a node's current one."""
+        layout = make_layout(inventory, self._registry)
+        self.devices.replace(inventory, node.layouts[0].inventory if node.layouts else None)
+        past = [make_layout(each, self._registry) for each in inventory.past()]
+        node.add_layout(layout, past, self._fleet)
 
     def remove(self, name: str) -> bool:
         """Remove a node with all that is in memory of it; return whether there was one. The store and
@@ -620,8 +617,23 @@ class FrameSequence:
             )
 
 
+def _joined(newer: list[NodeLayout], known: Sequence[NodeLayout]) -> list[NodeLayout]:
+    """Return the first of some layouts with the others and those that are known, by when they were taken, newest first.
+
+    Of some that follow each other and have the same rows it is the first: facts of the host have changed, and frames since
+    the oldest of them were made with it as well.
+    """
+    found = newer[:1]
+    for layout in sorted([*newer[1:], *known], key=lambda each: -each.taken_at):
+        if _same_rows(found[-1], layout):
+            found[-1] = replace(found[-1], taken_at=min(layout.taken_at, found[-1].taken_at))
+        else:
+            found.append(layout)
+    return found
+
+
 def _same_rows(one: NodeLayout, other: NodeLayout) -> bool:
-    return all(
+    return one.schema_id == other.schema_id and all(
         np.array_equal(mine.devices, theirs.devices) for mine, theirs in zip(one.blocks, other.blocks, strict=True)
     )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from collector.sampling.past_inventories import PastInventories
 from telemetry.devices import Gpu, Link
 from telemetry.files import state_file
 from telemetry.files.state_file import json_of
@@ -39,6 +40,8 @@ class KnownGpus(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[Link, ...] = ()
     gone_since: dict[str, int] = {}
     """When a GPU that is gone was first missing, ns since 1970, by UUID."""
+    inventories: tuple[Inventory, ...] = ()
+    """As `PastInventories` keeps them."""
 
 
 def recall(folder: Path, now_ns: int) -> KnownGpus:
@@ -53,6 +56,7 @@ def recall(folder: Path, now_ns: int) -> KnownGpus:
         gpus=tuple(gpu for gpu in known.gpus if gpu.uuid not in old),
         links=tuple(link for link in known.links if link.gpu not in old),
         gone_since={uuid: at for uuid, at in known.gone_since.items() if uuid not in old},
+        inventories=known.inventories,
     )
 
 
@@ -62,6 +66,8 @@ class RememberedDevices:
     def __init__(self, folder: Path, now_ns: int) -> None:
         self._path = folder / FILE
         self._known = recall(folder, now_ns)
+        self.past = PastInventories(self._known.inventories)
+        """Inventories that frames of earlier starts were made with."""
         self._due: KnownGpus | None = None
         self._lock = threading.Lock()
         self._writing = False
@@ -75,6 +81,7 @@ class RememberedDevices:
             gpus=inventory.gpus,
             links=inventory.links,
             gone_since={gpu.uuid: before.get(gpu.uuid, now_ns) for gpu in inventory.gpus if not gpu.present},
+            inventories=tuple(self.past.firsts),
         )
         if known == self._known:
             return

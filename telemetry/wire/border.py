@@ -25,7 +25,7 @@ from telemetry.errors import WireError
 from telemetry.wire import frame as frames
 from telemetry.wire import inventory as messages
 from telemetry.wire.frame import MAX_FRAME_BYTES, Frame
-from telemetry.wire.inventory import CollectorStatus, Command, CommandReply, Inventory
+from telemetry.wire.inventory import MOST_BEFORE, CollectorStatus, Command, CommandReply, Inventory
 from telemetry.wire.jobs import (
     MAX_MESSAGE_BYTES,
     MOST_JOB_LABELS,
@@ -298,6 +298,11 @@ def check_inventory(inventory: Inventory) -> None:
 
     Two GPUs may have one index: the driver counts anew after one is lost, whose row remains.
     """
+    _bounded("before", inventory.before, MOST_BEFORE)
+    for number, past in enumerate(inventory.past()):
+        if past.node != inventory.node or past.before:
+            raise WireError("malformed", f"before[{number}] is none of this node, or has others before it")
+        check_inventory(past)
     _check_session("session", inventory.session)
     _check_session("version", inventory.version)
     _bounded("host", inventory.host, MOST_FACTS)

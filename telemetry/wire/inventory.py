@@ -50,6 +50,10 @@ SERVICE_FACT = "service:"
 """Beginning of a fact: `service:slurmd` is `running` or `not running`."""
 
 
+MOST_BEFORE = 7
+NO_SCHEMA = Schema(())
+
+
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """The devices and facts of a node; retained on the bus, sent again when it changes."""
 
@@ -88,6 +92,16 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the rows of the frame's `instance` blocks."""
     pools: tuple[MemoryPool, ...] = ()
     schema: Schema = SCHEMA
+    before: tuple[Inventory, ...] = ()
+    """Inventories of other rows that it followed, newest first, `MOST_BEFORE` at most: frames in the ring were made with
+    them. Without facts of the host and of GPUs; `NO_SCHEMA` stands for the schema of the inventory itself."""
+
+    def past(self) -> list[Inventory]:
+        """Return the inventories of `before`, each with its schema."""
+        return [
+            msgspec.structs.replace(each, schema=self.schema) if each.schema == NO_SCHEMA else each
+            for each in self.before
+        ]
 
 
 _ROLES = {str(role): role for role in NodeRole}

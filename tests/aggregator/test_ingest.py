@@ -177,6 +177,43 @@ def test_a_frame_from_before_goes_to_its_gpus_whatever_inventories_came_since(
         assert stored(feed, f"GPU-a-{gpu}") == wanted
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["running", "after kill -9"])
+def test_frames_made_with_an_inventory_that_never_came_are_read_by_the_one_that_brings_it(
+    tmp_path: Path, at_once: bool
+) -> None:
+    """Of a node that ran before the broker did, and had one GPU from 3 to 5, then another in its place, then two."""
+
+    def made(at: int, *gpus: str) -> Inventory:
+        found = tuple(Gpu(uuid=f"GPU-a-{one}", index=index, name="X") for index, one in enumerate(gpus))
+        return msgspec.structs.replace(inventory("a", 2, version=at), gpus=found, taken_at=sampled_at(at))
+
+    feed = Feed(tmp_path / "data")
+    before = made(4, "y"), made(3, "x"), made(0, "0", "1")
+    bare = tuple(msgspec.structs.replace(each, schema=messages.NO_SCHEMA) for each in before)
+    feed.hello("a", ring=(FrameSpan(1, 0, 5),))
+    feed.inventory(msgspec.structs.replace(made(6, "0", "1", "2"), before=bare))
+    feed.send("a", 6, gpus=3)
+    feed.commit()
+    if not at_once:
+        feed.reopen()
+    feed.resend("a", 0, 2)
+    feed.resend("a", 3, 4, 5, gpus=1)
+    feed.commit()
+    wanted = {"0": values("a", 0, 0, 2, 6), "1": values("a", 1, 0, 2, 6), "2": values("a", 2, 6)}
+    wanted |= {"x": values("a", 0, 3), "y": values("a", 0, 4, 5)}
+    assert {gpu: stored(feed, f"GPU-a-{gpu}") for gpu in wanted} == wanted
+    assert feed.stats.dropped == {}
+    assert set(feed.fleet.by_uuid) == {"GPU-a-0", "GPU-a-1", "GPU-a-2"}
+
+
+def test_an_inventory_whose_past_is_of_another_node_or_has_a_past_is_refused(feed: Feed) -> None:
+    past = inventory("a", 1)
+    for wrong in (inventory("b", 1), msgspec.structs.replace(past, before=(past,))):
+        feed.inventory(msgspec.structs.replace(inventory("a", 2, version=1), before=(wrong,)))
+    feed.inventory(msgspec.structs.replace(inventory("a", 2, version=1), before=(past,) * 8))
+    assert feed.stats.dropped == {"malformed": 3}
+
+
 def test_another_release_is_understood_by_names(tmp_path: Path) -> None:
     feed = Feed(tmp_path / "data")
     ours = SCHEMA.blocks[GPU_FAST]
