@@ -53,13 +53,13 @@ class Ticks:
         self.hear()
         return self.rows
 
-    async def until(self, so: Callable[[], bool], lanes: frozenset[Lane] = BOTH) -> None:
-        """Tick, with little pauses, until it is so."""
+    async def until(self, so: Callable[[], bool], lanes: frozenset[Lane] = BOTH, apart: float = 0.02) -> None:
+        """Tick, so many seconds apart, until it is so."""
         end = time.monotonic() + PATIENCE * FACTOR
         await self.tick(lanes)
         while not so():
             assert time.monotonic() < end, f"never: {self.state} {self.events}"
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(apart)
             await self.tick(lanes)
 
     async def sampled(self) -> None:
