@@ -55,13 +55,15 @@ class IdRegistry:
         return key in self._devices.get(node, ())
 
     def unknown(self, inventory: Inventory) -> int:
-        """Return how many devices of an inventory have no number yet."""
-        known = self._devices.get(inventory.node, {})
-        keys = [gpu.uuid for gpu in inventory.gpus]
-        keys += [f"{link.gpu}/{link.number}" for link in inventory.links]
-        keys += [port.id for port in inventory.ports]
-        keys += [each.uuid for each in inventory.instances]
-        return sum(key not in known for key in keys)
+        """Return how many devices of an inventory, and of those before it, have no number yet."""
+        known = self._devices.get(inventory.node, {}).keys()
+        keys: set[str] = set()
+        for each in (inventory, *inventory.before):
+            keys.update(gpu.uuid for gpu in each.gpus)
+            keys.update(f"{link.gpu}/{link.number}" for link in each.links)
+            keys.update(port.id for port in each.ports)
+            keys.update(instance.uuid for instance in each.instances)
+        return len(keys - known)
 
     def end_run(self, node: str, session: int) -> None:
         """Remove a session of which no frame can come any more. Its rows in the store stay."""

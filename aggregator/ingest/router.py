@@ -107,6 +107,7 @@ class Interner:
             gpus=tuple(map(self._gpu, inventory.gpus)),
             links=tuple(msgspec.structs.replace(link, **_interned(link, _LINK_TEXTS)) for link in inventory.links),
             ports=tuple(msgspec.structs.replace(port, **_interned(port, _PORT_TEXTS)) for port in inventory.ports),
+            before=tuple(map(self.inventory, inventory.before)),
         )
 
     def _gpu(self, gpu: Gpu) -> Gpu:

@@ -404,7 +404,7 @@ class FrameSequence:
         """Raise `WireError` for more devices than the node or the cluster may have."""
         before = node.layouts[0].inventory if node.layouts else None
         self.devices.check(inventory, before)
-        new = sum(map(self._registry.unknown, (inventory, *inventory.past())))
+        new = self._registry.unknown(inventory)
         if new:
             node.budget.devices(new, now)
 
@@ -618,10 +618,10 @@ class FrameSequence:
 
 
 def _joined(newer: list[NodeLayout], known: Sequence[NodeLayout]) -> list[NodeLayout]:
-    """Return the first of some layouts with the others and those that are known, by when they were taken, newest first.
+    """Return the first of some layouts, then the others and those that are known, by when they were taken, newest first.
 
-    Of some that follow each other and have the same rows it is the first: facts of the host have changed, and frames since
-    the oldest of them were made with it as well.
+    Layouts that follow each other and have the same rows are one: facts of the host have changed, and frames since the
+    oldest of them were made with it as well.
     """
     found = newer[:1]
     for layout in sorted([*newer[1:], *known], key=lambda each: -each.taken_at):

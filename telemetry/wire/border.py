@@ -282,15 +282,21 @@ def possible(at: int, wall: int) -> bool:
 def decode_inventory(payload: bytes, node: str, wall: int) -> Inventory:
     """Decode the inventory of a node that arrived at `wall`, ns since 1970. Raises `WireError`.
 
-    An impossible time is 0, which is none: the layouts of a node are ordered by it.
+    An impossible time is 0, which is none: the layouts of a node are ordered by it, and those before it too.
     """
     inventory = _decode(payload, Inventory, MAX_FRAME_BYTES)
     if inventory.node != node:
         raise WireError("foreign", f"an inventory of {inventory.node[:128]!r}")
     check_inventory(inventory)
-    if inventory.taken_at and not possible(inventory.taken_at, wall):
-        inventory = msgspec.structs.replace(inventory, taken_at=0)
+    if any(not possible(each.taken_at, wall) for each in (inventory, *inventory.before)):
+        inventory = _timed(inventory, wall, before=tuple(_timed(each, wall) for each in inventory.before))
     return inventory
+
+
+def _timed(inventory: Inventory, wall: int, **changes: Any) -> Inventory:
+    """Return an inventory without its time where that is not possible."""
+    at = inventory.taken_at if possible(inventory.taken_at, wall) else 0
+    return msgspec.structs.replace(inventory, taken_at=at, **changes)
 
 
 def check_inventory(inventory: Inventory) -> None:

@@ -214,6 +214,21 @@ def test_an_inventory_whose_past_is_of_another_node_or_has_a_past_is_refused(fee
     assert feed.stats.dropped == {"malformed": 3}
 
 
+def test_a_device_counts_once_however_many_inventories_it_is_in_and_an_impossible_time_is_none(tmp_path: Path) -> None:
+    feed = Feed(tmp_path / "data")
+    past = msgspec.structs.replace(inventory("a", 2), taken_at=1 << 62)
+    feed.hello("a")
+    feed.inventory(msgspec.structs.replace(inventory("a", 3, version=1), taken_at=START, before=(past, past)))
+    registry = IdRegistry(feed.store.known())
+    assert (
+        registry.unknown(msgspec.structs.replace(inventory("a", 3), before=(inventory("a", 2), inventory("a", 4)))) == 4
+    )
+    feed.send("a", 0, gpus=3)
+    feed.commit()
+    (current, older) = feed.ingest.nodes["a"].layouts
+    assert (current.taken_at, older.taken_at) == (START, 0)
+
+
 def test_another_release_is_understood_by_names(tmp_path: Path) -> None:
     feed = Feed(tmp_path / "data")
     ours = SCHEMA.blocks[GPU_FAST]
