@@ -181,7 +181,8 @@ def test_a_frame_from_before_goes_to_its_gpus_whatever_inventories_came_since(
 def test_frames_made_with_an_inventory_that_never_came_are_read_by_the_one_that_brings_it(
     tmp_path: Path, at_once: bool
 ) -> None:
-    """Of a node that ran before the broker did, and had one GPU from 3 to 5, then another in its place, then two."""
+    """Of a node that ran before the broker did, with two GPUs, from 3 on with one, from 4 on with another in its place, and
+    from 6 on with three."""
 
     def made(at: int, *gpus: str) -> Inventory:
         found = tuple(Gpu(uuid=f"GPU-a-{one}", index=index, name="X") for index, one in enumerate(gpus))
