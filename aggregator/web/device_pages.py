@@ -56,6 +56,7 @@ from telemetry.runtime.release import release
 Floats = npt.NDArray[np.floating]
 _CHARTS = (*METRICS, MEMORY)
 """Readings of a GPU that its page draws."""
+_POWER = "GPU power"
 _NODE_CHARTS = ("node_wall_power_watts", "node_cpu_utilization_ratio", "node_memory_available_bytes")
 """Readings of a node that its page draws, below the power of its GPUs."""
 
@@ -167,12 +168,12 @@ def open_alerts(manager: IncidentManager, alerts: Sequence[Alert]) -> list[OpenA
 
 async def _node_charts(stored: StoredPast, name: str, gpus: Sequence[str], start: int, end: int) -> str:
     """Return the charts of what the node has reported; a quantity that it lacks has none."""
-    drawn = [("GPU power", Unit.WATTS, await power_of_gpus(stored, gpus, start, end))]
+    drawn = [(_POWER, Unit.WATTS, await power_of_gpus(stored, gpus, start, end))]
     for each in _NODE_CHARTS:
         found = await readings_of(stored, Table.NODE, name, each, start, end)
         drawn.append((metric_text(each), BY_NAME[each].unit, found))
     charts = "".join(
-        load_chart(series, start, end, (), label, from_zero=unit not in FROM_DATA, caption="")
+        load_chart(series, start, end, (), label, from_zero=unit not in FROM_DATA, caption="", empty=label == _POWER)
         for label, unit, series in drawn
     )
     return f'<div class="multiples">{charts}</div>' if charts else NOTHING_STORED

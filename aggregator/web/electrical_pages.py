@@ -103,7 +103,12 @@ async def _chart(request: web.Request, circuit: CircuitState, asked: dict[str, s
         found.at, values, highs, "W" if rated is None else "A", round(max(found.step, SAVE_SECONDS) * 1e9)
     )
     drawn = load_chart(
-        series, start, end, limit_marks(circuit), "load of the highest pole, means of ten seconds" if rated else "load"
+        series,
+        start,
+        end,
+        limit_marks(circuit),
+        "load of the highest pole, means of ten seconds" if rated else "load",
+        empty=True,
     )
     return time_tabs(("circuits", circuit.id), "load", asked, start, end) + drawn
 

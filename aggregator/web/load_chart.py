@@ -67,57 +67,66 @@ def load_chart(
     from_zero: bool = True,
     peers: LoadSeries | None = None,
     caption: str | None = None,
+    empty: bool = False,
 ) -> str:
-    """Return a figure; `limits`: names and values of horizontal lines; `peers`: what others do, in grey.
+    """Return a figure; `limits`: names and values of horizontal lines; `peers`: what others do, in grey; `empty`: with its
+    place also where nothing is known, so that what is below does not move when the first reading comes.
 
     With `from_zero` the axis begins at 0, so that areas compare as loads do; without, near the lowest
     value, for quantities whose 0 says nothing (°C, MHz). With `caption` it is a small one, below these words.
     """
     known = [value for value in (*series.values, *series.highs) if value is not None]
-    if not known:
+    if not known and not empty:
         return NOTHING_STORED if caption is None else ""
-    others = [] if peers is None else [value for value in peers.values if value is not None]
-    drawn_values = [*known, *others, *(value for _, value in limits)]
-    highest_drawn = max(drawn_values)
-    if from_zero:
-        axis = _axis(0.0, max(highest_drawn * 1.05, 1e-9))
-    else:
-        axis = _axis(min(drawn_values), max(highest_drawn, min(drawn_values) + _LEAST_SPAN))
-    bottom, top = axis.bottom, axis.top
     frame = _WHOLE if caption is None else _SMALL
+    words, parts = f"{label}: nothing of this time is stored", ""
+    if known:
+        last = next((value for value in reversed(series.values) if value is not None), None)
+        words = f"{label}: up to {max(known):.1f} {series.unit}, last {'not known' if last is None else f'{last:.1f} {series.unit}'}"
+        others = [] if peers is None else [value for value in peers.values if value is not None]
+        drawn_values = [*known, *others, *(value for _, value in limits)]
+        axis = _axis_of(min(drawn_values), max(drawn_values), from_zero=from_zero)
+        parts = "".join(_plot(series, start, end, limits, peers, axis, frame))
+    drawn = (
+        f'<svg role="img" tabindex="0" aria-label="{text(words)}"'
+        f' data-start="{start // 1_000_000}" data-seconds="{(end - start) / 1e9:.3f}" data-step="{series.step / 1e9:g}"'
+        f' data-unit="{text(series.unit)}" data-points="{_points(series, start)}">'
+        f"{''.join((*_gaps(series, start, end, frame), *_times(start, end, few=caption is not None)))}{parts}</svg>"
+    )
+    if caption is None:
+        return f'<figure data-k="{text(label)}" class="chart">{drawn}<figcaption>{text(words)} <output></output></figcaption></figure>'
+    return f'<figure data-k="{text(label)}" class="chart small"><figcaption><b>{text(label)}</b> <output>{text(caption)}</output></figcaption>{drawn}</figure>'
+
+
+def _plot(
+    series: LoadSeries,
+    start: int,
+    end: int,
+    limits: Sequence[tuple[str, float]],
+    peers: LoadSeries | None,
+    axis: _Axis,
+    frame: _Frame,
+) -> Iterator[str]:
+    """Yield what is drawn of known readings, on its axis."""
 
     def x(at: int) -> float:
         return _WIDTH * (at - start) / max(1, end - start)
 
     def y(value: float) -> float:
-        return _HEIGHT * (1 - (min(max(value, bottom), top) - bottom) / (top - bottom))
+        return _HEIGHT * (1 - (min(max(value, axis.bottom), axis.top) - axis.bottom) / (axis.top - axis.bottom))
 
-    paths = "".join(_paths(series, peers, x, y))
-    parts = [
-        *_gaps(series, start, end, frame),
-        *_grid(axis, y, frame),
-        *_times(start, end, few=caption is not None),
+    yield from _grid(axis, y, frame)
+    yield (
         f'<svg y="{frame.place(0.0)}" width="100%" height="{frame.height}" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}"'
-        f' preserveAspectRatio="none">{paths}</svg>',
-        *_ticks(axis, y, series.unit, frame),
-    ]
+        f' preserveAspectRatio="none">{"".join(_paths(series, peers, x, y))}</svg>'
+    )
+    yield from _ticks(axis, y, series.unit, frame)
     for name, value in limits:
         at = frame.place(y(value))
-        parts.append(
+        yield (
             f'<line class="limit {text(name.replace(" ", "-"))}" x1="0" x2="100%" y1="{at}" y2="{at}"/>'
             f'<text class="limit" x="99.6%" y="{at}" dy="-4" text-anchor="end">{text(name)} {value:g} {text(series.unit)}</text>'
         )
-    last = next((value for value in reversed(series.values) if value is not None), None)
-    words = f"{label}: up to {max(known):.1f} {series.unit}, last {'not known' if last is None else f'{last:.1f} {series.unit}'}"
-    drawn = (
-        f'<svg role="img" tabindex="0" aria-label="{text(words)}"'
-        f' data-start="{start // 1_000_000}" data-seconds="{(end - start) / 1e9:.3f}" data-step="{series.step / 1e9:g}"'
-        f' data-unit="{text(series.unit)}" data-points="{_points(series, start)}">'
-        f"{''.join(parts)}</svg>"
-    )
-    if caption is None:
-        return f'<figure data-k="{text(label)}" class="chart">{drawn}<figcaption>{text(words)} <output></output></figcaption></figure>'
-    return f'<figure data-k="{text(label)}" class="chart small"><figcaption><b>{text(label)}</b> <output>{text(caption)}</output></figcaption>{drawn}</figure>'
 
 
 def _paths(
@@ -187,6 +196,13 @@ class _Axis(NamedTuple):
     top: float
     many: int
     """Round steps between them."""
+
+
+def _axis_of(lowest: float, highest: float, *, from_zero: bool) -> _Axis:
+    """Return the axis of some values."""
+    if from_zero:
+        return _axis(0.0, max(highest * 1.05, 1e-9))
+    return _axis(lowest, max(highest, lowest + _LEAST_SPAN))
 
 
 def _axis(low: float, high: float) -> _Axis:

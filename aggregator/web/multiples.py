@@ -49,8 +49,9 @@ def beside_chart(
     limits = [] if value is None else [(_LIMITS[name], value * factor(name))]
     caption = versus(name, one.readings.get, peers) if small else None
     from_zero = BY_NAME[name].unit not in FROM_DATA
+    label, empty = metric_text(name), one.readings.get(name) is not None
     return load_chart(
-        past.own, start, end, limits, metric_text(name), from_zero=from_zero, peers=past.peers, caption=caption
+        past.own, start, end, limits, label, from_zero=from_zero, peers=past.peers, caption=caption, empty=empty
     )
 
 

@@ -458,6 +458,20 @@ def ticks(body: str, unit: str) -> list[float]:
     return [float(one) for one in re.findall(rf'dy="-3">(-?[\d.]+) {unit}<', body)]
 
 
+@pytest.mark.parametrize("caption", [None, "the same as the others"])
+def test_a_chart_that_waits_for_its_first_reading_has_its_place(caption: str | None) -> None:
+    """What is below it moved by a quarter of a screen when the store had its first readings."""
+    step = 15_000_000_000
+    body = load_chart(LoadSeries([], [], [], "°C", step), 0, 40 * step, [], "temperature", caption=caption, empty=True)
+    filled = load_chart(LoadSeries([0], [50.0], [51.0], "°C", step), 0, 40 * step, [], "temperature", caption=caption)
+    assert body[: body.index("<svg")] == filled[: filled.index("<svg")]
+    assert "temperature: nothing of this time is stored" in body
+    assert re.findall(r'<rect class="qx" x="([^"]+)" width="([^"]+)"', body) == [("0.00%", "100.00%")]
+    assert "<path" not in body
+    absent = load_chart(LoadSeries([], [], [], "°C", step), 0, 40 * step, [], "temperature", caption=caption)
+    assert "<svg" not in absent, "a quantity that a device lacks"
+
+
 def test_temperatures_and_clocks_fill_their_chart_and_power_begins_at_zero() -> None:
     step = 60 * 10**9
     at = [n * step for n in range(3)]
