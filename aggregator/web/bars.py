@@ -19,19 +19,23 @@ LOAD_HEAD = Html(f"{unseen('share of the rating')}{LOAD_AXIS}")
 """Head of a column of them."""
 
 
-def load_bar(circuit: CircuitState, mark: str = "", *, tall: bool = False) -> str:
-    """Return the load over the rating as a bar. `mark`: the severity of its worst alert."""
-    return f'<svg class="bar{" tall" if tall else ""}" aria-hidden="true">{load_parts(circuit, mark)}</svg>'
+def load_bar(circuit: CircuitState, mark: str = "", *, tall: bool = False, key: str = "") -> str:
+    """Return the load over the rating as a bar. `mark`: the severity of its worst alert; `key`: by which it is updated by
+    itself."""
+    its = f' data-k="{key}"' if key else ""
+    inside = load_parts(circuit, mark, exact=tall)
+    return f'<svg{its} class="bar{" tall" if tall else ""}" aria-hidden="true">{inside}</svg>'
 
 
-def load_parts(circuit: CircuitState, mark: str = "") -> str:
+def load_parts(circuit: CircuitState, mark: str = "", *, exact: bool = False) -> str:
     """Return what such a bar is drawn of, for an `svg` of any size: with marks at the continuous limit and at the
-    rating, hatched where the load is not known, and in the part that is assumed."""
+    rating, hatched where the load is not known, and in the part that is assumed. Whole percent of the rating, as they are
+    written beside it, unless `exact`: one of a list is hardly wider, and need not be drawn anew for less."""
     ratio = share(circuit)
     if circuit.rated_amps is None or ratio is None:
         parts = f'<rect class="unknown" width="{_place(1.0)}" height="100%"/>'
     else:
-        parts = "".join(_filled(circuit, ratio, mark))
+        parts = "".join(_filled(circuit, ratio, mark, 4 if exact else 2))
     marks = "".join(
         f'<line class="{kind}" x1="{_place(at)}" x2="{_place(at)}" y1="-2" y2="100%"/>'
         for kind, at in bar_marks(circuit)
@@ -52,9 +56,9 @@ def part_bar(part: float | None, mark: str = "") -> str:
     return f'<svg class="bar" aria-hidden="true"><rect class="ground" width="100%" height="100%"/>{inside}</svg>'
 
 
-def _filled(circuit: CircuitState, ratio: float, mark: str) -> Iterator[str]:
+def _filled(circuit: CircuitState, ratio: float, mark: str, digits: int) -> Iterator[str]:
     colour = mark or ("page" if ratio > 1 else "ticket" if over_continuous(circuit) else "")
-    guess = assumed_share(circuit)
+    ratio, guess = round(ratio, digits), round(assumed_share(circuit), digits)
     yield f'<rect class="fill {colour}" width="{_place(ratio - guess)}" height="100%"/>'
     if guess:
         yield f'<rect class="assumed" x="{_place(ratio - guess)}" width="{_place(min(BAR_TOP, ratio) - ratio + guess)}" height="100%"/>'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aggregator.web.bars import LOAD_HEAD, load_bar
-from aggregator.web.markup import WIDE, fact, keyed_row, link, page_links, table, text
+from aggregator.web.markup import WIDE, fact, keyed_row, link, page_links, part, table, text
 from api.power import CircuitState, PowerReply
 from present.circuit.figures import by_urgency, tree
 from present.circuit.outlook import ESTIMATE, next_row
@@ -18,6 +18,8 @@ from telemetry.text import counted
 
 ROWS = 50
 """Rows of a page: an update of 700 keeps a browser busy for a tenth of a second, one of 100 for 37 ms."""
+STEP = 10
+"""Percent of load that are as urgent as each other: whole branches changed places because one of forty loads had grown by a percent."""
 STATUS_WORDS = {0: "", 1: "ticket", 2: "page"}
 """Worst alert of a circuit, as its row is marked."""
 ALERT_TONES = (Tone.PLAIN, Tone.WARN, Tone.CRIT)
@@ -37,7 +39,7 @@ def circuits_body(
     the panels above them. `parts`: leaves out rows that can't be made; `page` counts from 1."""
     if not circuits:
         return f"<p>{text(_none(power))}</p>"
-    urgent = by_urgency(circuits, lambda name: status.get(name, 0))
+    urgent = by_urgency(circuits, lambda name: status.get(name, 0), STEP)
     shown = _filtered(circuits, filtered.casefold()) if filtered else {one.id for one in circuits}
     rows = [row for row in tree(_worst_first(circuits, urgent)) if row[1].id in shown]
     pages = max(1, -(-len(rows) // ROWS))
@@ -119,12 +121,12 @@ def _row(depth: int, circuit: CircuitState, status: int) -> str:
     cells = (
         f'<th scope="row" class="tree d{min(depth, 6)}">{link(circuit.id, "circuits", circuit.id)}'
         f'<span class="dim">{feeds}</span>{rules}</th>',
-        f'<td class="num">{text(load_row(circuit).value)}</td>',
-        f'<td class="num">{text(share_row(circuit).short)}</td>',
-        f"<td>{load_bar(circuit, mark)}</td>",
-        f"<td>{fact(next_row(circuit, ALERT_TONES[status]))}</td>",
-        f'<td class="num">{text(headroom_row(circuit).value)}</td>',
-        f"<td>{fact(state_row(circuit))}</td>",
+        f'<td class="num">{part("load", text(load_row(circuit).value))}</td>',
+        f'<td class="num">{part("share", text(share_row(circuit).short))}</td>',
+        f"<td>{load_bar(circuit, mark, key='bar')}</td>",
+        f"<td>{part('next', fact(next_row(circuit, ALERT_TONES[status])))}</td>",
+        f'<td class="num">{part("headroom", text(headroom_row(circuit).value))}</td>',
+        f"<td>{part('state', fact(state_row(circuit)))}</td>",
         f'<td class="num">{len(circuit.nodes) or ""}</td>',
     )
     return keyed_row("".join(cells), mark)

@@ -143,6 +143,11 @@ def table(
     )
 
 
+def part(key: str, body: str) -> str:
+    """Return HTML that is updated by itself."""
+    return f'<span data-k="{key}">{body}</span>'
+
+
 def keyed_row(cells: str, mark: str = "", place: object = "") -> str:
     """Return a row of a table, which is updated by itself: known by its first link, or else by its place. `cells`: HTML;
     `mark`: its class."""

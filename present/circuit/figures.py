@@ -98,15 +98,14 @@ def continuous_watts(circuit: CircuitState) -> float | None:
     return circuit.continuous_amps * per_amp
 
 
-def by_urgency(circuits: Iterable[CircuitState], status: Callable[[str], int]) -> list[CircuitState]:
+def by_urgency(circuits: Iterable[CircuitState], status: Callable[[str], int], step: int = 1) -> list[CircuitState]:
     """Return circuits, the most urgent first: by time to trip, alert, time to the rating, load.
-    `status`: how bad the worst alert of a circuit is, 0 for none."""
+    `status`: how bad the worst alert of a circuit is, 0 for none; `step`: percent of load that are as urgent as each other."""
 
     def key(circuit: CircuitState) -> tuple[float, float, float, float]:
         trip, full = circuit.trip_seconds.earliest, circuit.forecast_rated_seconds
-        load = round(
-            max(share(circuit) or 0.0, circuit.continuous_ratio or 0.0), 2
-        )  # as it is shown: rows keep their places
+        # As it is shown, or coarser: rows keep their places.
+        load = round(100 * max(share(circuit) or 0.0, circuit.continuous_ratio or 0.0)) // step
         return (FAR if trip is None else trip, -status(circuit.id), FAR if full is None else full, -load)
 
     return sorted(circuits, key=key)

@@ -28,6 +28,7 @@ from aggregator.web.device_pages import _of_each
 from aggregator.web.fleet_map import MapForm, NodeCells, fleet_map
 from aggregator.web.frame import CSP, MENU, PAGES
 from aggregator.web.incident_page import incident_body
+from aggregator.web.keyed_parts import PagePart, changes, parts_of
 from aggregator.web.live_pages import LivePages
 from aggregator.web.load_chart import LoadSeries, load_chart
 from aggregator.web.node_list import NodeLine, nodes_body
@@ -234,6 +235,37 @@ def test_many_circuits_are_pages_the_most_urgent_first() -> None:
     assert "circuits?page=2&q=c" in first.links
     assert len([link for link in last.links if link.startswith("circuits/")]) == 30
     assert first.faults == []
+
+
+def test_a_load_that_grows_a_little_changes_its_cells_alone() -> None:
+    """No circuit changes its place for a percent, and no bar is drawn anew for a part of one."""
+
+    def drawn(second: float) -> PagePart:
+        loads = {"a": 0.52, "b": second, "c": 0.31}
+        calm = {
+            "load_state": LoadState.MEASURED,
+            "load_state_seconds": 3600.0,
+            "trip_seconds": TripSeconds(),
+            "assumed_watts": None,
+        }
+        circuits = [
+            unknown(
+                id=name,
+                watts=2000 * ratio,
+                load_ratio=ratio,
+                sustained_ratio=ratio,
+                continuous_ratio=ratio / 0.8,
+                **calm,
+            )
+            for name, ratio in loads.items()
+        ]
+        return parts_of(circuits_body(circuits, {}, PowerReply(configured=True)))
+
+    before = drawn(0.512)
+    little, more = changes(drawn(0.514), before), changes(drawn(0.535), before)
+    assert list(little) == ["rows/circuits/b/headroom"]
+    assert set(more) == {f"rows/circuits/b/{part}" for part in ("load", "share", "bar", "headroom")}
+    assert list(changes(drawn(0.95), before)) == ["rows"], "one that comes near to its limit goes up"
 
 
 def test_what_alone_can_not_be_computed_is_said_above_the_circuits() -> None:
