@@ -792,7 +792,7 @@ class Aggregator(SingleView):
         await when_idle(self.alerting.idle)
         for _ in self.jobs.hear(listing, self.now(), self.wall()):
             await self._round_robin.turn()
-        return self.jobs.unfit()
+        return self.jobs.unlisted.problems()
 
     async def _jobs_loop(self, store: StoreExecutor) -> None:
         """Count what jobs use, and store them."""

@@ -253,7 +253,7 @@ class Asked:
     async def _hear(self, listing: JobListing) -> Sequence[str]:
         for _ in self.jobs.hear(listing, float(self.at - START), self.wall):
             await asyncio.sleep(0)
-        return self.jobs.unfit()
+        return self.jobs.unlisted.problems()
 
     @property
     def accounts(self) -> int:

@@ -242,7 +242,6 @@ LARGE: dict[str, tuple[int, int, str]] = {
     "aggregator.influx.store.InfluxStore": (27, 18, "answers all of the store's protocol"),
     "aggregator.ingest.router.MessageRouter": (43, 28, "a method for each kind of message; hot"),
     "aggregator.ingest.sequence.FrameSequence": (34, 14, "all on the account of one node; hot"),
-    "aggregator.jobs.service.JobService": (32, 16, "lists in, rows out; to be split: what the scheduler does not list"),
     "aggregator.jobs.usage.UsageMeter": (26, 32, "columns by slot; hot"),
     "aggregator.service.Aggregator": (57, 39, "joins all parts; to be split by begin, tick and end"),
     "aggregator.store.duck.DuckEngine": (30, 8, "a method for each statement"),

@@ -44,7 +44,7 @@ def poll_of(
     """Return what asks the scheduler; None where none is to be asked. `hear` gets each listing; `wall`: ns since 1970."""
 
     def ended() -> list[JobKey]:
-        return jobs.without_account(wall())
+        return jobs.unlisted.without_account(wall())
 
     if config.htcondor.enabled:
         return CondorPoll(config.htcondor, impairments, hear, ended, jobs.settle, wall)

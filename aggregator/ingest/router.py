@@ -230,7 +230,7 @@ class MessageRouter:
         self._newcomers = Newcomers(config.budgets)
         self._sequence = FrameSequence(config.backfill, config.budgets, fleet, stats, registry)
         self._clocks = NodeClocks()
-        self._events = EventIntake(stats, self._clocks, self.jobs.note_event)
+        self._events = EventIntake(stats, self._clocks, self.jobs.faults.note)
         self.refusals = Refusals(stats)
         # Another store has no provisional rows: frames that are shed are gaps until they are refilled.
         self._batcher = Batcher(fleet, stats, means=config.store.kind is StoreKind.EMBEDDED)

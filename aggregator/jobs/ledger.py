@@ -18,8 +18,10 @@ from aggregator.jobs.scheduled import SAYS_NOTHING, merged
 from aggregator.scheduler.names import SCHEDULERS, SOURCES
 from api.jobs import AllocationRow, JobAccount, JobPhase
 from telemetry.errors import WireError
-from telemetry.wire.jobs import UNLIMITED, Allocation, Job, JobKey, NodeJobs, Precision
+from telemetry.wire.jobs import ENDED_SECONDS, UNLIMITED, Allocation, Job, JobKey, NodeJobs, Precision
 
+KEPT_SECONDS = ENDED_SECONDS + 300.0
+"""Seconds for which a job that has ended stays in memory: its node lists it for `ENDED_SECONDS`."""
 MOST_ALLOCATIONS = 2048
 """Allocations of one node in memory, ended ones included: a message holds at most some 400."""
 RANKS = {precision: rank for rank, precision in enumerate(Precision)}
@@ -344,6 +346,17 @@ class JobLedger:
         for key in self._jobs_of.get(node, ()):
             for row in self.jobs[key].rows[node]:
                 yield key, row
+
+    def note_use(self, message: NodeJobs) -> None:
+        """Note how much each job's processes use of the GPUs of a node, where it is read: of a job that has ended since,
+        what they used last holds for the time until then."""
+        found: dict[tuple[JobKey, str], float] = {}
+        for process in message.processes:
+            if process.job is not None and process.sm_ratio is not None and process.job in self.jobs:
+                its = process.job, process.gpu
+                found[its] = found.get(its, 0.0) + process.sm_ratio
+        for (key, gpu), ratio in found.items():
+            self.jobs[key].use[gpu] = ratio
 
     def _add(self, job: Job, row: AllocationRow) -> None:
         """Add a row of a job; none is in memory without a row."""

@@ -7,7 +7,6 @@ it runs every ten minutes; what it has used is saved once a minute (`running`); 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 
@@ -15,43 +14,32 @@ import msgspec
 
 from aggregator.jobs.aliases import Names
 from aggregator.jobs.energy import JobEnergy, Months
-from aggregator.jobs.ledger import JobLedger, TrackedJob, part_of
+from aggregator.jobs.faults import JobFaults
+from aggregator.jobs.ledger import KEPT_SECONDS, JobLedger, TrackedJob, part_of
 from aggregator.jobs.own_lists import OwnLists
 from aggregator.jobs.running import newest
-from aggregator.jobs.scheduled import Word, short
+from aggregator.jobs.scheduled import Word
 from aggregator.jobs.slots import SOURCE as SLOTS
 from aggregator.jobs.slots import of_users
 from aggregator.jobs.stored import JobQuery, StoredJob, row_of_job
 from aggregator.jobs.summary import held_seconds, summarize
+from aggregator.jobs.unlisted import UnlistedJobs
 from aggregator.jobs.usage import FOREVER, LAG_SECONDS, NO_MONTH, CountedMonth, GpuAccount, UsageMeter
 from aggregator.jobs.write_times import WriteTimes
 from aggregator.scheduler.listed import JobListing
 from api.jobs import AllocationRow, JobAccount, JobPhase, JobRow, JobSummary
-from telemetry.devices import Event
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.wire import border
-from telemetry.wire.jobs import ENDED_SECONDS, JobKey, JobSourceState, NodeJobs, with_node
+from telemetry.wire.jobs import JobKey, JobSourceState, NodeJobs, with_node
 
 STEP_SECONDS = 5.0
 """Seconds between two samples of the fleet."""
 LOOK_SECONDS = 60.0
 """Seconds between two searches for jobs that need not stay in memory."""
-KEPT_SECONDS = ENDED_SECONDS + 300.0
-"""Seconds for which a job that has ended stays in memory: its node lists it for `ENDED_SECONDS`."""
-AFTER_SECONDS = 60.0
-"""Seconds after a job's end in which an event of its GPUs counts as a fault while it ran."""
 SILENT_SECONDS = 60.0
 """Seconds without a frame after which a node says nothing of its jobs."""
-MOST_FAULTS = 32
-"""Kinds of faults that are counted of a job."""
-UNLISTED_SECONDS = 60.0
-"""Seconds after its begin from which on a job that runs has to be in the scheduler's listing."""
-UNLISTED_ASKED_SECONDS = 300.0
-"""Seconds between two questions to the accounting about jobs that run here and are not listed."""
-MOST_NAMED = 5
-"""Names of jobs or nodes in a line."""
 MOST_AT_ONCE = 500
 """Jobs of one write."""
 
@@ -80,11 +68,9 @@ class JobService:
         self.energy = JobEnergy(self.ledger, self.meter, months)
         """Energy and use of each GPU by each job."""
         self._currency, self._shares = currency, shares
-        self._faults: dict[JobKey, Counter[str]] = {}
+        self.faults = JobFaults(self.ledger)
         self.writes = WriteTimes()
         """When jobs are written."""
-        self._asked_unlisted = 0
-        """When the accounting was asked last about jobs that are not listed, ns since 1970."""
         self._looked = -math.inf
         """Monotonic seconds of the last search of `forget_ended`."""
         self._reporting: set[str] = set()
@@ -92,6 +78,7 @@ class JobService:
         self._own = OwnLists()
         self.word = word
         """Newest word of the scheduler; None where nobody asks it."""
+        self.unlisted = UnlistedJobs(self.ledger, self._own, word)
         self.sources: Callable[[], list[JobSourceState]] = list
         """Returns the state of the scheduler's word."""
 
@@ -123,9 +110,7 @@ class JobService:
                 self.meter.rename(each.old, each.new, each.node, gpu)
             if each.old not in self.ledger.jobs:
                 self.writes.forget(each.old)
-                faults = self._faults.pop(each.old, None)
-                if faults:  # which the named job may have, too
-                    self._faults[each.new] = self._faults.get(each.new, Counter()) | faults
+                self.faults.rename(each.old, each.new)
 
     def _show(self, node: str, message: NodeJobs) -> None:
         self.lists[node] = message
@@ -161,55 +146,6 @@ class JobService:
             _report(self.ledger, self.word, message)
             self._own.rest(node, self.ledger.of_node(node))
 
-    def unfit(self) -> list[str]:
-        """Return what in the newest listing does not fit to what the nodes say, in a line each."""
-        word = self.word
-        if word is None or word.listing is None:
-            return []
-        lines = word.problems()
-        missing = sorted(word.unknown - {short(node) for node in self._own.of})
-        if missing:
-            lines.append(f"{word.title}'s {_some(missing)}: no node of ours that sends its jobs is called so")
-        unlisted = [key.id for key in self._unlisted()]
-        if unlisted and word.names is not None:
-            lines.append(
-                f"it does not list {_some(unlisted)}, which run here: may its user see them ({word.names.sees_all})?"
-            )
-        return lines
-
-    def without_account(self, wall_ns: int) -> list[JobKey]:
-        """Return runs of the scheduler that ended lately and of which the accounting has said nothing yet; now and then also those
-        that last and are not listed: no epilog may have run."""
-        since, names = (wall_ns - int(KEPT_SECONDS * 1e9), None if self.word is None else self.word.names)
-        if names is None:
-            return []
-        found = [
-            key
-            for key, tracked in self.ledger.jobs.items()
-            if key.scheduler == names.scheduler
-            and tracked.account is None
-            and tracked.end is not None
-            and tracked.end >= since
-        ]
-        if wall_ns - self._asked_unlisted >= UNLISTED_ASKED_SECONDS * 1e9:
-            self._asked_unlisted = wall_ns
-            found += self._unlisted()
-        return found
-
-    def _unlisted(self) -> list[JobKey]:
-        """Return runs that last and that the newest listing does not have."""
-        jobs = self.ledger.jobs.items()
-        return [key for key, tracked in jobs if self._is_unlisted(key, tracked)]
-
-    def _is_unlisted(self, key: JobKey, tracked: TrackedJob) -> bool:
-        word = self.word
-        if word is None or word.names is None or word.listing is None or word.of(key) is not None:
-            return False
-        if key.scheduler != word.names.scheduler or not word.names.sees_all:
-            return False
-        before = word.listing.at - int(UNLISTED_SECONDS * 1e9)
-        return key.cluster in {"", word.cluster} and tracked.open and tracked.begin < before
-
     def settle(self, accounts: Mapping[JobKey, JobAccount]) -> None:
         """Note what the accounting says of runs that have ended."""
         newest = {(key.scheduler, key.id): key for key in sorted(accounts)}
@@ -218,7 +154,7 @@ class JobService:
             tracked = self.ledger.jobs.get(key)
             if tracked is None or tracked.account is not None:
                 continue
-            if tracked.open and not (key.cluster and self._is_unlisted(key, tracked)):
+            if tracked.open and not (key.cluster and self.unlisted.has(key, tracked)):
                 continue
             self.ledger.settle(key, accounts[its])
             self._own.disturb(tracked.rows)
@@ -231,20 +167,6 @@ class JobService:
         self.aside.forget(node)
         if self.lists.pop(node, None) is not None:
             self.on_list(node, None)
-
-    def note_event(self, event: Event) -> None:
-        """Count an event of a GPU for the jobs that held it, or did until a minute before."""
-        if not event.gpu:
-            return
-        number = event.data.get("xid")
-        kind = f"{event.kind} {number}" if isinstance(number, int) else event.kind
-        for key, row in self.ledger.of_node(event.node):
-            end = FOREVER if row.end is None else row.end + AFTER_SECONDS * 1e9
-            if row.gpu == event.gpu and row.begin <= event.at <= end:
-                found = self._faults.setdefault(key, Counter())
-                if kind in found or len(found) < MOST_FAULTS:
-                    found[kind] += 1
-                    self.ledger.changed.add(key)
 
     def restore(self, stored: Iterable[StoredJob], saved: Mapping[JobKey, Sequence[GpuAccount]]) -> None:
         """Begin with the jobs that last, and those whose energy is still to be counted; `saved`: what they had used
@@ -273,8 +195,7 @@ class JobService:
             if self._shares or stored.row.end is not None:
                 account = msgspec.structs.replace(account, at=0, counter=0.0)  # noqa: PLW2901
             self.meter.restore(key, account)
-        if stored.summary.faults:
-            self._faults.setdefault(key, Counter()).update(stored.summary.faults)
+        self.faults.restore(key, stored.summary.faults)
 
     def steps(
         self,
@@ -317,22 +238,9 @@ class JobService:
 
     def _hold(self, node: str, gpus: set[str]) -> None:
         """Bring the holders of some GPUs of a node to the meter."""
-        self._note_use(node)
+        if node in self.lists:
+            self.ledger.note_use(self.lists[node])
         self.energy.hold(node, gpus)
-
-    def _note_use(self, node: str) -> None:
-        """Note how much each job's processes use of the GPUs of a node, where it is read: of a job that has ended since,
-        what they used last holds for the time until then."""
-        found: dict[tuple[JobKey, str], float] = {}
-        message = self.lists.get(node)
-        for process in () if message is None else message.processes:
-            if process.job is None or process.sm_ratio is None:
-                continue
-            if process.job in self.ledger.jobs:
-                its = process.job, process.gpu
-                found[its] = found.get(its, 0.0) + process.sm_ratio
-        for (key, gpu), ratio in found.items():
-            self.ledger.jobs[key].use[gpu] = ratio
 
     # -- Out ---------------------------------------------------------------------------------------
 
@@ -391,7 +299,7 @@ class JobService:
             self._hold(node, {gpu for name, gpu in gpus if name == node})
         self.meter.forget(key, [gpu for _, gpu in gpus])
         self.energy.forget(key, [gpu for _, gpu in gpus])
-        self._faults.pop(key, None)
+        self.faults.forget(key)
         self.writes.forget(key)
 
     def stored(self, key: JobKey, wall_ns: int) -> StoredJob:
@@ -399,8 +307,11 @@ class JobService:
         tracked = self.ledger.jobs[key]
         accounts = self.energy.accounts(tracked)
         summary = self._summary(key, tracked, accounts, wall_ns)
+        phase = tracked.phase
+        if phase is JobPhase.RUNNING and not self._reporting.intersection(tracked.nodes):
+            phase = JobPhase.SILENT
         return StoredJob(
-            row=self._row(tracked, summary),
+            row=row_of_job(tracked, summary, phase),
             record=tracked.record(),
             summary=summary,
             accounts=accounts,
@@ -421,13 +332,7 @@ class JobService:
             # What is not counted yet is not unknown.
             recent = counted if wall_ns - counted < 4 * LAG_SECONDS * 1e9 else wall_ns
             held[node, gpu] = held_seconds(rows, recent)
-        return summarize(accounts, held, self._faults.get(key, {}), self._currency())
-
-    def _row(self, tracked: TrackedJob, summary: JobSummary) -> JobRow:
-        phase = tracked.phase
-        if phase is JobPhase.RUNNING and not self._reporting.intersection(tracked.nodes):
-            phase = JobPhase.SILENT
-        return row_of_job(tracked, summary, phase)
+        return summarize(accounts, held, self.faults.of(key), self._currency())
 
     def held(self, key: JobKey) -> list[tuple[str, str]]:
         """Return node and UUID of the GPUs that a job holds."""
@@ -462,8 +367,3 @@ def _report(ledger: JobLedger, word: Word | None, message: NodeJobs) -> None:
         reported = None if word is None else word.reported(key, message.users)
         if reported is not None:
             ledger.report(reported)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more

@@ -15,7 +15,7 @@ from aggregator.http.history import MOST_EVENTS, StoredPast, events_of, stored_p
 from aggregator.http.jobs import FILTERS, MOST, RUN, USUAL_FROM, job_reply, jobs_reply
 from aggregator.http.parameters import between, one_of, query, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW
-from aggregator.jobs.service import AFTER_SECONDS
+from aggregator.jobs.faults import AFTER_SECONDS
 from aggregator.view import AggregatorView, parts_of
 from aggregator.web.alert_list import incidents_body
 from aggregator.web.chart_time import chart_now

@@ -402,7 +402,7 @@ class Scene:
         listing = read(self.table, answer, seconds)
         for _ in self.jobs.hear(listing, seconds, at(seconds)):
             pass
-        return [*listing.problems, *self.jobs.unfit()]
+        return [*listing.problems, *self.jobs.unlisted.problems()]
 
     def row(self, seconds: float = 200) -> JobRow:
         """Return the only job as the API shows it."""
@@ -531,13 +531,13 @@ def test_a_job_that_ended_unseen_has_its_end_from_the_history() -> None:
     scene.ask(40, qstat())
     assert scene.held() == set()
     key = JobKey("pbs", "pbs", "1")
-    assert scene.jobs.without_account(at(41)) == [key]
+    assert scene.jobs.unlisted.without_account(at(41)) == [key]
     ended = qstat(j1=qsub("F", Exit_status=-29, obittime=day(33)))
     scene.jobs.settle(accounts_of(pbs.TABLE, ended, at(41)))
     row = scene.row()
     assert (row.phase, row.state, row.exit_code) == (JobPhase.ENDED, "TIMEOUT", None)
     assert {each.end for each in scene.jobs.ledger.jobs[key].allocations} == {at(33)}
-    assert scene.jobs.without_account(at(42)) == []
+    assert scene.jobs.unlisted.without_account(at(42)) == []
     assert row.differences == []
 
 

@@ -238,11 +238,11 @@ def test_a_word_of_the_queue_lasts_as_long_as_it_is_so() -> None:
     scene.pool(70, WHOLE)
     heard(scene, 71)
     assert (scene.row().state, scene.row().job_name) == ("", "train")
-    assert scene.jobs.without_account(at(72)) == [FIRST]
+    assert scene.jobs.unlisted.without_account(at(72)) == [FIRST]
     scene.jobs.settle(past(queued(status=4, CompletionDate=START + 67, ExitBySignal=False, ExitCode=3)))
     row = scene.row()
     assert (row.state, row.exit_code, row.differences) == ("FAILED", 3, [])
-    assert scene.jobs.without_account(at(73)) == []
+    assert scene.jobs.unlisted.without_account(at(73)) == []
 
 
 def test_a_word_ends_with_a_job_that_is_listed_nowhere_any_more() -> None:

@@ -106,7 +106,7 @@ class Scene:
         listing = condor.listing_of(json.dumps(ads).encode(), at(seconds))
         for _ in self.jobs.hear(listing, seconds, at(seconds)):
             pass
-        return [*listing.problems, *self.jobs.unfit()]
+        return [*listing.problems, *self.jobs.unlisted.problems()]
 
     def row(self, key: JobKey = FIRST, seconds: float = 100) -> JobRow:
         """Return a job as the API shows it."""

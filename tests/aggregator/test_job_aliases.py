@@ -149,7 +149,7 @@ def test_what_was_counted_and_stored_of_an_alias_is_its_job_s(tmp_path: Path) ->
     begin = site.wall
     site.send("n0", site.held(BARE, 0, begin, kind=AllocationKind.USED))
     site.run(60)
-    site.jobs.note_event(Event(id="x", node="n0", gpu=site.uuid(0), at=begin + SECOND, kind="xid", data={"xid": 31}))
+    site.jobs.faults.note(Event(id="x", node="n0", gpu=site.uuid(0), at=begin + SECOND, kind="xid", data={"xid": 31}))
     store = EmbeddedStore(StoreConfig(), tmp_path)
     due = site.jobs.due(site.now, site.wall)
     assert [each.record.job.key for each in due] == []  # until it is known what the store has of it

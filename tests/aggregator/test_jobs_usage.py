@@ -373,7 +373,7 @@ def test_faults_of_its_gpus_are_counted_while_it_ran_and_a_minute_after() -> Non
         )
 
     for after, row in ((-1, 0), (50, 0), (150, 0), (170, 0), (50, 1)):
-        site.jobs.note_event(event(after, row))
+        site.jobs.faults.note(event(after, row))
     assert site.jobs.stored(KEYS[1], site.wall).summary.faults == {"xid 79": 2}
 
 

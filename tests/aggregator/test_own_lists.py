@@ -125,7 +125,7 @@ def test_what_comes_out_is_that_of_a_comparison_with_all_nodes(seed: int) -> Non
         assert {key: its.record() for key, its in few.ledger.jobs.items()} == {
             key: its.record() for key, its in every.ledger.jobs.items()
         }
-        assert few.unfit() == every.unfit()
+        assert few.unlisted.problems() == every.unlisted.problems()
 
 
 def compared(jobs: JobService, listing: JobListing, seconds: float) -> int:

@@ -82,7 +82,7 @@ class Scene:
         """Receive a listing; return what does not fit."""
         for _ in self.jobs.hear(JobListing(at=at(seconds), cluster="lab", jobs=listed), seconds, at(seconds)):
             pass
-        return self.jobs.unfit()
+        return self.jobs.unlisted.problems()
 
     def row(self, key: JobKey = KEY, seconds: float = 100) -> JobRow:
         """Return a job as the API shows it."""
@@ -393,12 +393,12 @@ def test_an_end_that_nobody_saw_is_the_accountings() -> None:
     scene = Scene()
     scene.node(2, hooked("GPU-3"))
     scene.node(60)
-    assert scene.jobs.without_account(at(60)) == [KEY]
+    assert scene.jobs.unlisted.without_account(at(60)) == [KEY]
     scene.jobs.settle({KEY: JobAccount(state="NODE_FAIL", begin=at(1), end=at(42))})
     (row,) = scene.jobs.ledger.jobs[KEY].allocations
     assert (row.end, row.end_from, row.lost) == (at(42), Precision.ACCOUNTING, False)
     assert (scene.row().state, scene.row().phase) == ("NODE_FAIL", JobPhase.ENDED)
-    assert scene.jobs.without_account(at(60)) == []
+    assert scene.jobs.unlisted.without_account(at(60)) == []
 
 
 def ended_by(scene: Scene, key: JobKey = KEY) -> set[tuple[float | None, str]]:
@@ -470,8 +470,8 @@ def test_the_accounting_is_asked_about_a_job_that_lasts_here_and_is_not_listed()
     scene = Scene()
     scene.node(2, hooked("GPU-3"))
     scene.squeue(1000)
-    assert scene.jobs.without_account(at(1000)) == [KEY]
-    assert scene.jobs.without_account(at(1010)) == [], "not again and again"
+    assert scene.jobs.unlisted.without_account(at(1000)) == [KEY]
+    assert scene.jobs.unlisted.without_account(at(1010)) == [], "not again and again"
     scene.jobs.settle({KEY: JobAccount(state="NODE_FAIL", begin=at(1), end=at(60))})
     assert ended_by(scene) == {(60, "sacct")}
     scene.node(1020, hooked("GPU-3"))
@@ -480,7 +480,7 @@ def test_the_accounting_is_asked_about_a_job_that_lasts_here_and_is_not_listed()
     listed_one = Scene()
     listed_one.node(2, hooked("GPU-3"))
     listed_one.squeue(1000, listed(0))
-    assert listed_one.jobs.without_account(at(1000)) == []
+    assert listed_one.jobs.unlisted.without_account(at(1000)) == []
 
 
 def test_an_end_that_a_node_concluded_says_when_it_can_have_been() -> None:

@@ -94,7 +94,7 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
     own = Event(id="7-3", node="n1", at=at, kind="collector_started", data={"line": "hello"})
     for event in (xid, other, own):
         view.record_event(event)
-        view.jobs.note_event(event)
+        view.jobs.faults.note(event)
     async with door(view) as client:
         page = await read(client, "/jobs/4711")
         for words in (
