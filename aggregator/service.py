@@ -7,12 +7,11 @@ nothing itself: `ingest`, `store`, `electrical` and `alerting` do.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,7 +22,9 @@ from aggregator.alerting.node_labels import LabelsByNode, NodeLabels
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.service import AlertingService
 from aggregator.assembly.http_server import listening
-from aggregator.assembly.job_edges import count_edges
+from aggregator.assembly.jobs_loop import JobsLoop
+from aggregator.assembly.membership import peers_of, shared_groups_of, shared_incidents_of, site_role_of
+from aggregator.assembly.register_watch import RegisterWatch
 from aggregator.assembly.scheduler_choice import poll_of, word_of
 from aggregator.assembly.store_choice import Lock, open_store
 from aggregator.config import AggregatorConfig, shard_names
@@ -41,9 +42,8 @@ from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
-from aggregator.jobs import running, unheld
-from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
-from aggregator.jobs.usage import CountedMonth
+from aggregator.jobs.service import JobService
+from aggregator.load.every import every
 from aggregator.load.heap import HeapFreezer, fill_heap, keep_heap, release_heap
 from aggregator.load.meter import ArrivalClock, release_memory
 from aggregator.load.round_robin import RoundRobin
@@ -59,7 +59,6 @@ from aggregator.register.node_register import NodeRegister
 from aggregator.register.node_status import status_of
 from aggregator.register.owners import Owners
 from aggregator.remote.push import Pusher
-from aggregator.scheduler.listed import JobListing
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import Batch
@@ -69,10 +68,10 @@ from alerts.rules.rule import monitor_rules
 from api.alerts import Alert
 from api.fleet import NodeStatus
 from api.stats import Stats
-from power.report.months import month_at, months_between
+from power.report.months import months_between
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event, Gpu
-from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, StoreError, WireError
+from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, WireError
 from telemetry.files.local_token import state_folders
 from telemetry.fleet import Fleet
 from telemetry.runtime.isolation import Isolation, PartFault, PartKind
@@ -84,17 +83,11 @@ from telemetry.wire.jobs import NodeJobs
 from telemetry.wire.topics import Topic, check_name, shard_of, topic
 
 if TYPE_CHECKING:
-    from aggregator.alerting.shared_incidents import SharedIncidents
     from aggregator.cluster.member import ClusterMember
-    from aggregator.site.role import SiteRole
     from aggregator.store.shared.groups import SharedGroups
 
 log = logging.getLogger(__name__)
 
-USE_SECONDS = 60.0
-"""Seconds between two writes of what jobs that run have used, and of the use of GPUs that no job holds."""
-JOBS_A_TURN = 100
-"""Jobs whose use is collected in one go."""
 DRIFT_SECONDS = 5.0
 """Seconds between two comparisons of the nodes with each other."""
 UPKEEP_SECONDS = 5.0
@@ -124,8 +117,6 @@ class Aggregator(SingleView):
     http_address: tuple[str, int] | None = None
     """Where HTTP listens, once it does."""
     started_at = 0
-    _use_saved = -math.inf
-    """When the use of jobs and of GPUs that no job held was saved last, monotonic seconds."""
     _shared: SharedGroups | None = None
     _batch: Batch | None = None
     """The batch that is being written."""
@@ -140,7 +131,7 @@ class Aggregator(SingleView):
         self.store: StoreExecutor
         """Only while `run` runs."""
         self.impairments = Impairments()
-        self.site_role = self._site_role()
+        self.site_role = site_role_of(config, self.impairments)
         self.electrical = ElectricalService(
             config.power,
             config.data_dir,
@@ -183,10 +174,23 @@ class Aggregator(SingleView):
             more_parts=self.drift.parts,
             behind=self.shedding.behind,
         )
-        self.alerting.shared = self._shared_incidents()
+        self.alerting.shared = shared_incidents_of(
+            self.site_role, lambda: {} if self.cluster_member is None else self.cluster_member.planner.held
+        )
         self.alerting.owners = Owners(config.owners)
         self.alerting.evidence_of = lambda journal: EvidenceCollector(
             self, journal, [*rules, *monitor_rules()], config.alerts.links(config.cluster)
+        )
+        self._jobs_loop = JobsLoop(
+            self.jobs,
+            self.fleet,
+            self.electrical,
+            config.data_dir,
+            idle=self.alerting.idle,
+            turns=self._turns,
+            round_robin=self._round_robin,
+            now=self.now,
+            wall=self.wall,
         )
         self._node_labels = NodeLabels()
         self.flushes = FlushBroadcast()
@@ -363,10 +367,7 @@ class Aggregator(SingleView):
             with self._turns.turn("inventories of before"):
                 accounted = self.register.under_present_names(await store.accounted())
                 ingest.restore(await store.inventories(), accounted, time.monotonic())
-        with self._turns.turn("jobs of before"):
-            saved = await asyncio.to_thread(running.load, self.config.data_dir)
-            self.jobs.restore(await store.open_jobs(), saved)
-        self.jobs.meter.unheld = await asyncio.to_thread(unheld.load, self.config.data_dir)
+        await self._jobs_loop.restore(store)
         with self._turns.turn("files of the data folder"):
             await self._report_damage()
         self._commit_done = asyncio.Event()
@@ -424,7 +425,7 @@ class Aggregator(SingleView):
             "held messages": held.run,
             "flush": lambda: self._flush_loop(ingest, bus),
             "alerting": lambda: self._rules(ingest, bus),
-            "jobs": lambda: self._jobs_loop(store),
+            "jobs": lambda: self._jobs_loop.run(store),
             "upkeep": lambda: self._upkeep_loop(store, ingest),
             "expiry": lambda: self._expiry_loop(ingest),
             "drift": self._drift_loop,
@@ -486,18 +487,6 @@ class Aggregator(SingleView):
         if self._shared is not None:
             self._shared.close()
 
-    def _shared_storage(self, store: StoreExecutor) -> SharedGroups | None:
-        """Return the groups of this member in the shared storage, where the settings want one."""
-        if not self.config.members.storage.url:
-            return None
-        from aggregator.store.shared.groups import SharedGroups  # noqa: PLC0415 - not for a single aggregator
-        from aggregator.store.shared.store import SharedStore  # noqa: PLC0415
-        from aggregator.store.shared.upkeep import SharedUpkeep  # noqa: PLC0415
-
-        if not isinstance(store.store, SharedStore):
-            return None  # one that all members share by itself
-        return SharedGroups(store, store.store, SharedUpkeep(store.store, self.impairments))
-
     def _member(self, ingest: MessageRouter, bus: FanInClient, store: StoreExecutor) -> ClusterMember | None:
         """Return what makes this aggregator one of several, where the settings want it."""
         if self.site_role is None:
@@ -505,7 +494,7 @@ class Aggregator(SingleView):
         from aggregator.cluster.holder import GroupHolder  # noqa: PLC0415 - not for a single aggregator
         from aggregator.cluster.member import ClusterMember  # noqa: PLC0415
 
-        self._shared = self._shared_storage(store)
+        self._shared = shared_groups_of(self.config, store, self.impairments)
         holder = GroupHolder(
             ingest,
             bus,
@@ -526,27 +515,6 @@ class Aggregator(SingleView):
         )
         return self.cluster_member
 
-    def _site_role(self) -> SiteRole | None:
-        """Return the part that this aggregator has in what one place must judge, if it is one of several."""
-        if not self.config.members.nats:
-            return None
-        from aggregator.cluster.nats import NatsCoordination  # noqa: PLC0415 - not for a single aggregator
-        from aggregator.site.role import SiteRole  # noqa: PLC0415
-
-        coordination = NatsCoordination(self.config.members, self.cluster)
-        return SiteRole(self.config.members, coordination, self.impairments)
-
-    def _shared_incidents(self) -> SharedIncidents | None:
-        """Return the incidents that this aggregator has in common with others; None for a single one."""
-        if self.site_role is None:
-            return None
-        from aggregator.site.incidents import ClusterIncidents  # noqa: PLC0415 - not for a single aggregator
-
-        def groups() -> dict[str, int]:
-            return {} if self.cluster_member is None else dict(self.cluster_member.planner.held)
-
-        return ClusterIncidents(self.site_role, groups)
-
     def _cluster_works(
         self, ingest: MessageRouter, bus: FanInClient, store: StoreExecutor
     ) -> dict[str, Callable[[], Awaitable[None]]]:
@@ -556,7 +524,7 @@ class Aggregator(SingleView):
             return {}
         role.admitted = lambda: member.admitted
         works = {"cluster": member.run, **self._one_view(member, store)}
-        works["peers at other members"] = self._peers(member)
+        works["peers at other members"] = peers_of(self.pipeline.engine, member, self.impairments, self.now)
         return works | role.works(
             self.fleet,
             held=lambda: member.planner.held,
@@ -592,15 +560,6 @@ class Aggregator(SingleView):
             works["threads shared storage"] = self._shared.upkeep.threads.watch
         return works
 
-    def _peers(self, member: ClusterMember) -> Callable[[], Awaitable[None]]:
-        """Have the rules compare jobs over several members; return the task that asks the others."""
-        from aggregator.cluster.cluster_peers import ClusterPeers  # noqa: PLC0415 - not for a single aggregator
-        from alerts.rules.peers_elsewhere import PeersElsewhere  # noqa: PLC0415
-
-        elsewhere = PeersElsewhere()
-        self.pipeline.engine.join(elsewhere)
-        return ClusterPeers(elsewhere, member, self.impairments, self.now).run
-
     async def _next_commit(self) -> None:
         """Wait for the end of the next commit."""
         await self._commit_done.wait()
@@ -618,7 +577,7 @@ class Aggregator(SingleView):
             from aggregator.remote.otlp.exporter import Exporter  # noqa: PLC0415 - only where the settings want it
 
             works["otlp"] = Exporter(self, config.otlp).run
-        poll = poll_of(config, self.impairments, self.jobs, self._hear_scheduler, self.wall)
+        poll = poll_of(config, self.impairments, self.jobs, self._jobs_loop.hear, self.wall)
         if poll is not None:
             self.jobs.sources = poll.states
             works["scheduler"] = poll.run
@@ -644,7 +603,7 @@ class Aggregator(SingleView):
     async def _flush_loop(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Bring new frames into the fleet, send commands to nodes, wake viewers."""
         flushed = -math.inf
-        async for _ in _every(self.config.flush_seconds):
+        async for _ in every(self.config.flush_seconds):
             began = time.monotonic()
             if began - flushed < self.shedding.flush_seconds - self.config.flush_seconds / 2:
                 continue
@@ -696,16 +655,14 @@ class Aggregator(SingleView):
 
     async def _store_loop(self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event) -> None:
         """Commit a batch once a tick; when that takes longer, the next batch is larger."""
-        async for _ in _every(self.config.store.write_seconds, stop):
+        async for _ in every(self.config.store.write_seconds, stop):
             with self._turns.turn("store", whole=True):
                 await self._commit(store, ingest, stop)
         with self._turns.turn("flush", whole=True):
             self._held.release()
             ingest.flush(time.monotonic(), time.time_ns())
         await self._commit(store, ingest, stop)
-        with self._turns.turn("jobs"):
-            await self._write_jobs(store)
-            await self._save_use(math.inf)
+        await self._jobs_loop.settle(store)
 
     async def _commit(self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event) -> None:
         self.stats.holes_open = ingest.ledger.missing
@@ -764,7 +721,7 @@ class Aggregator(SingleView):
 
     async def _publish_circuits(self, states: PowerTopics, bus: FanInClient) -> None:
         """Count energy, and publish the states of circuits, budgets and UPSs."""
-        async for now in _every(1.0):
+        async for now in every(1.0):
             with self._turns.turn("energy"):
                 for _ in self.electrical.counting(self.fleet, now, self.wall()):
                     await self._round_robin.turn()
@@ -787,67 +744,9 @@ class Aggregator(SingleView):
         known = self.fleet.nodes.get(node)
         return () if known is None else known.inventory.gpus
 
-    async def _hear_scheduler(self, listing: JobListing) -> Sequence[str]:
-        """Apply what the scheduler lists; return what does not fit in it."""
-        await when_idle(self.alerting.idle)
-        for _ in self.jobs.hear(listing, self.now(), self.wall()):
-            await self._round_robin.turn()
-        return self.jobs.unlisted.problems()
-
-    async def _jobs_loop(self, store: StoreExecutor) -> None:
-        """Count what jobs use, and store them."""
-        async for now in _every(STEP_SECONDS):
-            await when_idle(self.alerting.idle)
-            with self._turns.turn("jobs"):
-                electrical, wall = self.electrical, self.wall()
-                price = electrical.energy.price(wall)
-                if price is not None:
-                    price *= electrical.site.config.site.pue
-                zone = electrical.site.zone
-                month = month_at(wall / 1e9, zone)
-                counted = CountedMonth(month.name, month.start * 10**9, month_at(month.start - 1, zone).name)
-                for _ in self.jobs.steps(self.fleet, now, wall, electrical.energy.node_watts(), price, counted):
-                    await self._round_robin.turn()
-                await count_edges(self.jobs, store, wall, self._round_robin.turn)
-                if self.jobs.writes.begin(len(self.jobs.ledger.jobs), now):
-                    await self._write_jobs(store)
-                await self._save_use(now)
-                self.jobs.forget_ended(now, wall)
-
-    async def _save_use(self, now: float) -> None:
-        """Save the use of jobs that run and of nobody, once a minute."""
-        if now - self._use_saved < USE_SECONDS:
-            return
-        self._use_saved = now
-        folder, found = self.config.data_dir, []
-        jobs = self.jobs
-        for number, one in enumerate(running.of_jobs(jobs.ledger, jobs.meter, jobs.aside, now)):
-            found.append(one)
-            if number % JOBS_A_TURN == 0:
-                await self._round_robin.turn()
-        try:
-            await asyncio.to_thread(running.save, folder, found)
-            await asyncio.to_thread(unheld.save, folder, unheld.encode(self.jobs.meter.unheld))
-        except OSError as error:  # the store has its own troubles then, which are reported
-            log.warning("%s: %s", error.filename or folder, error.strerror)
-
-    async def _write_jobs(self, store: StoreExecutor) -> None:
-        """Store the jobs that are due; those that can't be stored now are due again."""
-        asked = list(self.jobs.ledger.fresh)
-        try:
-            if asked:
-                self.jobs.absorb(await store.jobs_of(asked), asked)
-            while due := self.jobs.due(self.now(), self.wall()):
-                await store.write_jobs(due)
-                self.jobs.written(due, self.now(), self.wall())
-                if len(due) < MOST_AT_ONCE:
-                    break
-        except StoreError as error:  # as of its commits, which are reported
-            log.warning("store: jobs are written again later: %s", error)
-
     async def _upkeep_loop(self, store: StoreExecutor, ingest: MessageRouter) -> None:
         """Seal, roll up, drop and verify, a piece at a time, so that commits come between; find what is damaged."""
-        async for _ in _every(UPKEEP_SECONDS):
+        async for _ in every(UPKEEP_SECONDS):
             with self._turns.turn("files of the data folder"):
                 await self._report_damage()
             with self._turns.turn("upkeep"):
@@ -864,7 +763,10 @@ class Aggregator(SingleView):
     async def _expiry_loop(self, ingest: MessageRouter) -> None:
         """Remove names, nodes and sessions that are long gone, and note what is new and stays."""
         heap = HeapFreezer()
-        async for _ in _every(UPKEEP_SECONDS):
+        register = RegisterWatch(
+            self.register, self.fleet, self.impairments, forget=self.forget, now=self.now, wall=self.wall
+        )
+        async for _ in every(UPKEEP_SECONDS):
             await when_idle(self.alerting.idle)
             now = time.monotonic()
             for node in ingest.expire(now):
@@ -873,11 +775,11 @@ class Aggregator(SingleView):
             if heap.update(len(self.fleet.nodes)):
                 await asyncio.to_thread(release_memory)  # in which inventories were decoded
             with self._turns.turn("register of nodes"):
-                await self._compare_register()
+                await register.compare(ingest, self.started_at)
 
     async def _drift_loop(self) -> None:
         """Compare the nodes with what is declared and with each other."""
-        async for now in _every(DRIFT_SECONDS):
+        async for now in every(DRIFT_SECONDS):
             with self._turns.turn("drift"):
                 labels, _ = self._site_facts(self.fleet, self.wall())
                 await self.drift.update(self.fleet, labels, now, self.wall())
@@ -900,72 +802,8 @@ class Aggregator(SingleView):
         )
         await self.fitness.save()
 
-    def _of_our_nodes(self, parts: Mapping[str, str]) -> dict[str, str]:
-        """Return the parts `node/NAME` of the nodes that this aggregator looks after, of several."""
-        held = None if self._ingest is None else self._ingest.shards
-        return {part: why for part, why in parts.items() if held is None or shard_of(part.partition("/")[2]) in held}
-
-    async def _compare_register(self) -> None:
-        """Compare the nodes that are declared with those that are heard; remove what has a new name now."""
-        await self._note_renamed()
-        with contextlib.suppress(BusError):  # until NATS is back, which the member reports
-            await self.register.follow()
-        if not len(self.register):
-            return
-        now = self.now()
-        began = now - (self.wall() - self.started_at) / 1e9
-        for rule, parts in self.register.problems(self.fleet, now, began).items():
-            self.impairments.update(rule, self._of_our_nodes(parts))
-        left: list[str] = []
-        with contextlib.suppress(BusError):  # as above
-            left = await self.register.note(self.fleet, self.wall())
-        for old in left:
-            with contextlib.suppress(BusError, NodeError):  # until the broker is back; it moves now
-                await self.forget(old)
-                log.info("node=%s left the fleet: it has another name now, or retired", old)
-
     async def _report_damage(self) -> None:
         """Report the files of the data folder that could not be used, until a person has looked."""
         tokens = self.config.tokens_file or self.config.data_dir / TOKENS
         found = await asyncio.to_thread(find_damage, self.config.data_dir, tokens)
         self.impairments.update(DAMAGE_RULE, found)
-
-    async def _note_renamed(self) -> None:
-        """Declare the new names under which machines already send: their history is found under these."""
-        if self._ingest is None:
-            return
-        pairs, self._ingest.renamed = self._ingest.renamed, []
-        for old, new in pairs:
-            node = self.fleet.nodes.get(new)
-            if node is None or not math.isfinite(node.seen):
-                self._ingest.renamed += [(old, new)] if node is not None else []  # until its first frame
-                continue
-            why = "the same machine sends under that name"
-            try:
-                await self.register.rename(old, new, self.fleet, "kilowatch", why, self.wall(), heard=True)
-            except (NodeError, ConfigError, BusError) as error:
-                if isinstance(error, BusError) or isinstance(error.__cause__, OSError):
-                    # NATS is away, or a disk is full: again at the next look
-                    self._ingest.renamed.append((old, new))
-                    continue
-                log.warning("node=%s sends as %s now, and its history stays under the old name: %s", old, new, error)
-            else:
-                log.warning("node=%s has the name %s now: %s", old, new, why)
-
-
-async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIterator[float]:
-    """Yield once per `seconds` on a fixed grid; ticks that were missed are not made up for."""
-    loop = asyncio.get_running_loop()
-    due = loop.time() + seconds
-    while stop is None or not stop.is_set():
-        wait = max(0.0, due - loop.time())
-        if stop is None:
-            await asyncio.sleep(wait)
-        else:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await stop.wait()
-            if stop.is_set():
-                return
-        yield loop.time()
-        due += seconds * max(1, math.ceil((loop.time() - due) / seconds))

@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 
 from aggregator.assembly.job_edges import count_edges
+from aggregator.assembly.jobs_loop import USE_SECONDS
 from aggregator.config import StoreConfig
 from aggregator.jobs import running
 from aggregator.jobs.edges import COUNTER
@@ -33,7 +34,6 @@ from aggregator.jobs.ledger import JobRecord
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.jobs.usage import GpuAccount
-from aggregator.service import USE_SECONDS
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.jobs import MOVED_AT_ONCE

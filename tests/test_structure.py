@@ -243,7 +243,7 @@ LARGE: dict[str, tuple[int, int, str]] = {
     "aggregator.ingest.router.MessageRouter": (43, 28, "a method for each kind of message; hot"),
     "aggregator.ingest.sequence.FrameSequence": (34, 14, "all on the account of one node; hot"),
     "aggregator.jobs.usage.UsageMeter": (26, 32, "columns by slot; hot"),
-    "aggregator.service.Aggregator": (57, 39, "joins all parts; to be split by begin, tick and end"),
+    "aggregator.service.Aggregator": (46, 39, "joins all parts, in the order of begin, tick and end"),
     "aggregator.store.duck.DuckEngine": (30, 8, "a method for each statement"),
     "aggregator.store.executor.StoreExecutor": (27, 11, "the store's protocol on its thread"),
     "aggregator.store.ledger.LedgerStore": (34, 19, "answers all of the store's protocol"),

@@ -78,8 +78,8 @@ async def test_a_job_outlives_a_dead_aggregator_and_ends_as_its_hook_said(mosqui
 async def test_what_a_job_has_used_is_saved_while_nothing_of_it_is_written(
     mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aggregator.service.STEP_SECONDS", 0.1)
-    monkeypatch.setattr("aggregator.service.USE_SECONDS", 0.5)
+    monkeypatch.setattr("aggregator.assembly.jobs_loop.STEP_SECONDS", 0.1)
+    monkeypatch.setattr("aggregator.assembly.jobs_loop.USE_SECONDS", 0.5)
 
     def held(folder: str) -> float:
         return sum(each.held for each in saved.load(tmp_path / folder).get(KEY, ()))

@@ -291,7 +291,7 @@ def test_what_no_job_held_is_kept_over_a_restart(tmp_path: Path, caplog: pytest.
 async def test_the_use_of_free_gpus_goes_on_after_a_restart(
     mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aggregator.service.STEP_SECONDS", 0.2)
+    monkeypatch.setattr("aggregator.assembly.jobs_loop.STEP_SECONDS", 0.2)
     before = {UnheldKey("2020-01", reported=True): UnheldUse(seconds=7.5)}
     async with running(config(mosquitto.config, tmp_path)) as aggregator:
         aggregator.jobs.meter.unheld |= before

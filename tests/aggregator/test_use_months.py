@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from aggregator.assembly.jobs_loop import USE_SECONDS
 from aggregator.electrical.service import ElectricalService
 from aggregator.jobs import running
 from aggregator.jobs.months import is_split, month_account
 from aggregator.jobs.service import JobService
 from aggregator.jobs.usage import SUMS, CountedMonth, GpuAccount
-from aggregator.service import USE_SECONDS
 from aggregator.store.executor import StoreExecutor
 from api.decoding import decode
 from api.use import UseReply

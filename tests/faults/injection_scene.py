@@ -79,15 +79,15 @@ NOW_AND_THEN = (
     "aggregator.alerting.journal_writer.IDLE_SECONDS",
     "aggregator.alerting.rule_memory.PERIOD",
     "aggregator.alerting.service.FEED_SECONDS",
+    "aggregator.assembly.jobs_loop.STEP_SECONDS",
+    "aggregator.assembly.jobs_loop.USE_SECONDS",
     "aggregator.electrical.service.SAVE_SECONDS",
     "aggregator.electrical.site_months.STEP",
     "aggregator.ingest.router.SWEEP_EVERY",
     "aggregator.jobs.service.KEPT_SECONDS",
     "aggregator.jobs.write_times.WRITE_SECONDS",
     "aggregator.mqtt.power_topics.AGAIN_SECONDS",
-    "aggregator.service.STEP_SECONDS",
     "aggregator.service.UPKEEP_SECONDS",
-    "aggregator.service.USE_SECONDS",
     "alerts.incidents.clock.STORE_EVERY",
 )
 """Periods of what happens every few seconds or minutes: here every two seconds, so that it happens while a
