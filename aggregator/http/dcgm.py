@@ -12,7 +12,7 @@ from aiohttp import web
 
 from aggregator.access.tokens import AccessScope
 from aggregator.http.auth import CALLER
-from aggregator.http.errors import unknown
+from aggregator.http.errors import RequestError, unknown
 from aggregator.http.load_metrics import shed_family
 from aggregator.http.operation import Operation, Parameter
 from aggregator.http.parameters import NODE, one_of, query
@@ -32,6 +32,7 @@ from telemetry.wire.jobs import NodeJobs
 
 JOB_LABELS = ("yes", "no")
 """Whether readings have the labels of the job that has their GPU, as the exporter writes them."""
+ASK_NODE = "Its page and /metrics/node/NODE say since when."
 WANTED = web.AppKey("dcgm_counters", CounterList)
 """Counters and labels of the page, by the settings."""
 
@@ -68,11 +69,15 @@ def _last_xids(events: Iterable[Event]) -> dict[str, LastXid]:
 
 
 async def node_page(request: web.Request) -> web.Response:
-    """Answer with a node's readings under dcgm-exporter's names."""
+    """Answer with a node's readings under dcgm-exporter's names; with a 503 while the node is not online, as an exporter that
+    is gone answers nothing: alerts on `up` are all that a rule for dcgm-exporter has of it."""
     view, name = request.app[VIEW], request.match_info["node"]
     node = view.fleet.nodes.get(name)
     if node is None:
         raise unknown("node", name, view.fleet.nodes)
+    state = status_of(node, view.now())
+    if state is not NodeStatus.ONLINE:
+        raise RequestError(503, "node", f"{name} is {state}: none of its readings is of now", ASK_NODE)
     asked = query(request, "host_label", "job_labels")
     label = one_of(asked, "host_label", HOST_LABELS)
     named = one_of(asked, "job_labels", JOB_LABELS) == "yes" and request[CALLER].sees_private
@@ -112,7 +117,7 @@ OPERATIONS = (
                 JOB_LABELS,
             ),
         ),
-        (404,),
+        (404, 503),
         scope=AccessScope.READ,
     ),
 )

@@ -71,7 +71,7 @@ _FAULTS = {
     421: "The Host header names another server.",
     426: "This is a WebSocket.",
     429: "Too many wrong tokens came from this address.",
-    503: "The store does not answer.",
+    503: "The store, the broker or the node that it needs is away: the error says which.",
 }
 
 

@@ -86,7 +86,9 @@ async def test_units_and_labels_are_the_exporters() -> None:
         assert targets[0]["labels"]["__param_host_label"] == "hostname"
 
         view.fleet.nodes["n1"].online = False
-        assert (await client.text("/metrics/dcgm/n1"))[1] == ""
+        status, text, _ = await client.text("/metrics/dcgm/n1")
+        assert status == 503
+        assert "n1 is offline: none of its readings is of now" in text
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="apt-get install prometheus")
@@ -105,6 +107,13 @@ async def test_every_query_of_board_12239_answers_on_a_real_prometheus(tmp_path:
         (total,) = await server.query(BOARD_12239[3])
         each = await server.query(BOARD_12239[2])
         assert total[1] == pytest.approx(sum(value for _, value in each))
+        view.fleet.nodes["n1"].online = False
+
+        async def down() -> bool:
+            found = await server.query('up{job="kilowatch"}')
+            return {labels["instance"]: value for labels, value in found} == {"n1": 0, "n2": 1}
+
+        await until(view, down)
 
 
 async def test_readings_have_the_labels_of_the_only_job_on_their_gpu(tmp_path: Path) -> None:
