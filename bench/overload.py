@@ -47,6 +47,8 @@ SAMPLE_SECONDS = 5.0
 EASE_EVERY = 4
 """Seconds between two frames of a node afterwards: of twice the load that is half of what is carried."""
 REFILL_PATIENCE = 1800.0
+MISSING_SECONDS = 120.0
+"""For which what is still missing at the end is waited for; then it is lost."""
 STILL_SECONDS = 15.0
 """As long as a mean may be open, and half as long again."""
 DROPPED = "$SYS/broker/publish/messages/dropped"
@@ -302,12 +304,14 @@ def _held(testbed: Testbed, cap: float) -> AbstractContextManager[object]:
 
 
 def wait_until_still(testbed: Testbed) -> None:
-    """Wait until nothing has been stored for a while: what is in memory then is lost, if anything."""
+    """Wait until nothing has been stored for a while and nothing is missing: what is in memory then is lost, if anything."""
     seen, moved = -1.0, time.monotonic()
-    while time.monotonic() < moved + STILL_SECONDS:
-        stored = testbed.page().own("frames_stored_total")
-        if stored > seen:
-            seen, moved = stored, time.monotonic()
+    ends = moved + MISSING_SECONDS
+    while time.monotonic() < min(ends, moved + STILL_SECONDS):
+        page = testbed.page()
+        stored = page.own("frames_stored_total")
+        if not page or stored > seen or page.own("holes_open"):  # one that does not answer is not still
+            seen, moved = max(seen, stored), time.monotonic()
         time.sleep(0.5)
 
 
