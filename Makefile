@@ -93,7 +93,7 @@ search: setup packages  ## 20,000 small sites whose meters die, and the property
 check: setup  ## what CI checks beside the tests: format, lint, types, imports, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy telemetry api present power alerts collector aggregator tui kilowatch
+	$(BIN)/mypy telemetry api present power alerts collector aggregator tui kilowatch bench
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.build --check
 	$(BIN)/python -m docs.worked_sites --check

@@ -158,7 +158,7 @@ async def _update(page: BrowserPage, url: str, times: int) -> dict[str, float]:
 async def _work(page: BrowserPage) -> float:
     """Return the seconds that the page's thread has worked."""
     found = (await page.call("Performance.getMetrics"))["metrics"]
-    return next(one["value"] for one in found if one["name"] == "TaskDuration")
+    return float(next(one["value"] for one in found if one["name"] == "TaskDuration"))
 
 
 async def _pressed(page: BrowserPage, column: str) -> float:

@@ -134,7 +134,7 @@ def paired(bench: Paired, trees: Mapping[str, Path]) -> list[Measured]:
     """Run a bench in both trees side by side, until the rounds agree."""
     rounds: dict[str, list[Mapping[str, Any]]] = {name: [] for name in trees}
     for number in range(bench.most_rounds):
-        order = list(trees) if number % 2 else list(reversed(trees))
+        order = list(trees) if number % 2 else list(trees)[::-1]
         running = {name: _start(bench.command, trees[name]) for name in order}
         problems = []
         for name, process in running.items():
@@ -156,7 +156,8 @@ def paired(bench: Paired, trees: Mapping[str, Path]) -> list[Measured]:
                 one.part,
                 one.unit,
                 one.limit,
-                *([figures[one.name] for figures in rounds[name]] for name in ("base", "now")),
+                base=[figures[one.name] for figures in rounds["base"]],
+                now=[figures[one.name] for figures in rounds["now"]],
                 least=one.part.endswith("-memory"),
             )
             for one in bench.figures

@@ -54,7 +54,7 @@ def count(part: str, tree: Path, folder: Path) -> Count:
         capture_output=True,
         text=True,
         cwd=tree,
-        env=environment(tree) | PARTS[part].environment(folder),
+        env={**environment(tree), **PARTS[part].environment(folder)},
     )
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
