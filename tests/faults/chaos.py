@@ -223,7 +223,9 @@ class Chaos:
         with contextlib.suppress(OSError):
             while (entry := await queue.get()) is not None:
                 due, chunk = entry
-                await asyncio.sleep(max(0.0, due - self._loop.time()))
+                # A sleep that ends early is not the wire's time.
+                while (left := due - self._loop.time()) > 0:  # noqa: ASYNC110 - for an instant, not for a state
+                    await asyncio.sleep(left)
                 ended = False
                 if self.weather.coalesce:
                     await asyncio.sleep(self.weather.coalesce)
