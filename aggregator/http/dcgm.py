@@ -32,7 +32,6 @@ from telemetry.wire.jobs import NodeJobs
 
 JOB_LABELS = ("yes", "no")
 """Whether readings have the labels of the job that has their GPU, as the exporter writes them."""
-ASK_NODE = "Its page and /metrics/node/NODE say since when."
 WANTED = web.AppKey("dcgm_counters", CounterList)
 """Counters and labels of the page, by the settings."""
 
@@ -70,14 +69,16 @@ def _last_xids(events: Iterable[Event]) -> dict[str, LastXid]:
 
 async def node_page(request: web.Request) -> web.Response:
     """Answer with a node's readings under dcgm-exporter's names; with a 503 while the node is not online, as an exporter that
-    is gone answers nothing: alerts on `up` are all that a rule for dcgm-exporter has of it."""
+    is gone answers nothing: rules for dcgm-exporter find a node that dies by `up` alone."""
     view, name = request.app[VIEW], request.match_info["node"]
     node = view.fleet.nodes.get(name)
     if node is None:
         raise unknown("node", name, view.fleet.nodes)
     state = status_of(node, view.now())
     if state is not NodeStatus.ONLINE:
-        raise RequestError(503, "node", f"{name} is {state}: none of its readings is of now", ASK_NODE)
+        raise RequestError(
+            503, "node", f"{name} is {state}: none of its readings is of now", "Its page says since when."
+        )
     asked = query(request, "host_label", "job_labels")
     label = one_of(asked, "host_label", HOST_LABELS)
     named = one_of(asked, "job_labels", JOB_LABELS) == "yes" and request[CALLER].sees_private

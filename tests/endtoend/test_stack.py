@@ -236,7 +236,7 @@ def test_every_query_of_the_boards_returns_series_on_a_real_influxdb(stack: Aske
 
 
 def read(url: str) -> bytes | None:
-    """A page of metrics; None while it has nothing."""
+    """Return a page of metrics; None while it has nothing."""
     with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(url, timeout=10) as answer:
         page: bytes = answer.read()
         return page if len(page) > 1000 else None
@@ -244,8 +244,8 @@ def read(url: str) -> bytes | None:
 
 
 def lint(url: str) -> tuple[int, list[str]]:
-    """What promtool says of a page of metrics, once there are readings on it: a simulator that had no processor for some
-    seconds is a node that is silent."""
+    """Return the status and the lines of promtool for a page of metrics, once there are readings on it: a simulator that had
+    no processor for some seconds is a node that is silent."""
     page = wait_until(lambda: read(url), f"readings on {url}")
     command = ["promtool", "check", "metrics"]
     done = subprocess.run(command, input=page, capture_output=True, check=False)

@@ -492,7 +492,7 @@ def ticks(body: str, unit: str) -> list[float]:
 
 @pytest.mark.parametrize("caption", [None, "the same as the others"])
 def test_a_chart_that_waits_for_its_first_reading_has_its_place(caption: str | None) -> None:
-    """What is below it moved by a quarter of a screen when the store had its first readings."""
+    """Else the charts below it move by a quarter of a screen when the store has its first readings."""
     step = 15_000_000_000
     body = load_chart(LoadSeries([], [], [], "°C", step), 0, 40 * step, [], "temperature", caption=caption, empty=True)
     filled = load_chart(LoadSeries([0], [50.0], [51.0], "°C", step), 0, 40 * step, [], "temperature", caption=caption)
